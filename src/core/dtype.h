@@ -1,0 +1,77 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace chiron {
+
+/// Element types. f64, i64 exist on the CPU only (finite differences, host data).
+enum class DType : uint8_t { f32, bf16, f16, e4m3, e5m2, f64, i64, i32, u16, u8 };
+
+/// Bytes per element.
+int64_t size_of(DType dtype);
+/// "f32", "bf16", ...: the spelling used in messages, options and tables.
+std::string_view name_of(DType dtype);
+
+/// bfloat16: the upper half of a float. Conversion from float rounds to nearest even and keeps NaN a NaN.
+struct bf16 {
+  uint16_t bits = 0;
+  bf16() = default;
+  explicit bf16(float x) {
+    uint32_t u = std::bit_cast<uint32_t>(x);
+    bool nan = (u & 0x7fffffffu) > 0x7f800000u;
+    uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
+    bits = static_cast<uint16_t>((nan ? (u | 0x400000u) : rounded) >> 16);
+  }
+  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+/// IEEE binary16. Conversion from float rounds to nearest even; overflow gives infinity.
+struct f16 {
+  uint16_t bits = 0;
+  f16() = default;
+  explicit f16(float x);
+  operator float() const;
+};
+
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::f32;
+  else if constexpr (std::is_same_v<T, bf16>) return DType::bf16;
+  else if constexpr (std::is_same_v<T, f16>) return DType::f16;
+  else if constexpr (std::is_same_v<T, double>) return DType::f64;
+  else if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
+  else if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
+  else if constexpr (std::is_same_v<T, uint16_t>) return DType::u16;
+  else {
+    static_assert(std::is_same_v<T, uint8_t>, "no DType for this C++ type");
+    return DType::u8;
+  }
+}
+
+/// The type in which arithmetic on T is done: double for double, float for every narrower kind.
+template <class T>
+using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// The dtype of statistics and of gradients of weights that belong to activations of `dtype`: f64 for f64, else f32.
+inline DType acc_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// Calls f.template operator()<T>() with the C++ type of a float kind that the CPU computes with.
+template <class F>
+decltype(auto) by_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32: return f.template operator()<float>();
+    case DType::bf16: return f.template operator()<bf16>();
+    case DType::f16: return f.template operator()<f16>();
+    case DType::f64: return f.template operator()<double>();
+    default: break;
+  }
+  throw Bug("{} is no float kind that arithmetic is defined for", name_of(dtype));
+}
+
+}  // namespace chiron

@@ -1,0 +1,155 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "core/dtype.h"
+
+/// The vector vocabulary of CPU kernels: sixteen lanes, whatever the machine has. The compiler maps them to one, two or
+/// four registers; Stream::parallel instantiates each loop for three instruction sets and picks one at run time.
+namespace chiron::simd {
+
+inline constexpr int64_t kLanes = 16;
+
+/// Sixteen elements of an arithmetic type; + - * / and comparisons are element-wise.
+template <class T>
+using Vec [[gnu::vector_size(16 * sizeof(T))]] = T;
+
+using F32 = Vec<float>;
+using I32 = Vec<int32_t>;
+
+template <class A>
+inline Vec<A> splat(A x) {
+  return x - Vec<A>{};
+}
+
+/// Loads sixteen elements of any float kind and widens them to Acc<T>.
+template <class T>
+inline Vec<Acc<T>> load(const T* p) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+    Vec<T> v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    Vec<uint16_t> raw;
+    std::memcpy(&raw, p, sizeof raw);
+    Vec<uint32_t> wide = __builtin_convertvector(raw, Vec<uint32_t>) << 16;
+    F32 v;
+    std::memcpy(&v, &wide, sizeof v);
+    return v;
+  } else {
+    F32 v;
+    for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(p[i]);
+    return v;
+  }
+}
+
+/// Rounds sixteen values to T and stores them. bf16 rounds to nearest even, like bf16's constructor.
+template <class T>
+inline void store(T* p, Vec<Acc<T>> v) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+    std::memcpy(p, &v, sizeof v);
+  } else if constexpr (std::is_same_v<T, bf16>) {
+    Vec<uint32_t> u;
+    std::memcpy(&u, &v, sizeof u);
+    Vec<uint32_t> rounded = u + 0x7fffu + ((u >> 16) & 1u);
+    auto nan = (u & 0x7fffffffu) > 0x7f800000u;
+    Vec<uint16_t> raw = __builtin_convertvector((nan ? (u | 0x400000u) : rounded) >> 16, Vec<uint16_t>);
+    std::memcpy(p, &raw, sizeof raw);
+  } else {
+    for (int i = 0; i < kLanes; ++i) p[i] = T(v[i]);
+  }
+}
+
+/// The first n (< 16) elements, the other lanes `fill`.
+template <class T>
+inline Vec<Acc<T>> load(const T* p, int64_t n, Acc<T> fill = 0) {
+  Vec<Acc<T>> v = splat(fill);
+  for (int64_t i = 0; i < n; ++i) v[i] = static_cast<Acc<T>>(p[i]);
+  return v;
+}
+template <class T>
+inline void store(T* p, Vec<Acc<T>> v, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) p[i] = static_cast<T>(v[i]);
+}
+
+/// The sum of the lanes, as a balanced tree: always the same order.
+template <class A>
+inline A sum(Vec<A> v) {
+  A s[8];
+  for (int i = 0; i < 8; ++i) s[i] = v[i] + v[i + 8];
+  for (int i = 0; i < 4; ++i) s[i] += s[i + 4];
+  return (s[0] + s[2]) + (s[1] + s[3]);
+}
+
+template <class A>
+inline Vec<A> max(Vec<A> a, Vec<A> b) {
+  return a > b ? a : b;
+}
+template <class A>
+inline Vec<A> min(Vec<A> a, Vec<A> b) {
+  return a < b ? a : b;
+}
+template <class A>
+inline A max_of(Vec<A> v) {
+  A m = v[0];
+  for (int i = 1; i < kLanes; ++i) m = v[i] > m ? v[i] : m;
+  return m;
+}
+
+/// e^x within 2 ulp for float (Cody-Waite reduction to |r| <= ln2/2, minimax polynomial of degree 6; 0 below -87.3,
+/// infinity above 88.7, NaN stays NaN). std::exp for double.
+template <class A>
+inline Vec<A> exp(Vec<A> x) {
+  if constexpr (std::is_same_v<A, double>) {
+    Vec<A> y;
+    for (int i = 0; i < kLanes; ++i) y[i] = std::exp(x[i]);
+    return y;
+  } else {
+    F32 in = x;
+    x = min<float>(max<float>(x, splat(-87.33654f)), splat(88.72283f));
+    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
+    F32 n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+    F32 r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+    F32 p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    // 2^n in two factors, so that n = 128 (x near 88.7) does not overflow the exponent field early.
+    I32 half = __builtin_convertvector(n, I32) >> 1, rest = __builtin_convertvector(n, I32) - half;
+    I32 a = (half + 127) << 23, b = (rest + 127) << 23;
+    F32 fa, fb;
+    std::memcpy(&fa, &a, sizeof fa);
+    std::memcpy(&fb, &b, sizeof fb);
+    F32 y = p * fa * fb;
+    y = in < -87.33654f ? F32{} : y;
+    y = in > 88.72283f ? splat(__builtin_inff()) : y;
+    return in == in ? y : in;
+  }
+}
+
+/// tanh x = 1 - 2 / (e^2x + 1) away from zero, an odd polynomial near it: within 4 ulp for float. std::tanh for double.
+template <class A>
+inline Vec<A> tanh(Vec<A> x) {
+  if constexpr (std::is_same_v<A, double>) {
+    Vec<A> y;
+    for (int i = 0; i < kLanes; ++i) y[i] = std::tanh(x[i]);
+    return y;
+  } else {
+    F32 far = 1.0f - 2.0f / (exp<float>(2.0f * x) + 1.0f);
+    F32 s = x * x;
+    F32 p = splat(-5.70498872745e-3f);
+    p = p * s + 2.06390887954e-2f;
+    p = p * s + -5.37397155531e-2f;
+    p = p * s + 1.33314422036e-1f;
+    p = p * s + -3.33332819422e-1f;
+    F32 near = x + x * s * p;
+    return (x < 0.625f) & (x > -0.625f) ? near : far;
+  }
+}
+
+}  // namespace chiron::simd

@@ -1,0 +1,65 @@
+#include "core/stack.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace chiron {
+
+Buffer::Buffer(Device device, int64_t bytes) : device_(device), bytes_(bytes) {
+  CHECK(device.kind == DeviceKind::cpu, "this build has no memory for that device");
+  if (bytes == 0) return;
+  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                 -1, 0);
+  if (p == MAP_FAILED) throw DeviceError("out of memory: {} bytes are not to be had on the CPU", bytes);
+  // Huge pages spare page faults and TLB misses in large arrays; small ones keep 4 KiB pages and their exact size.
+  constexpr int64_t kHuge = 8 << 20;
+  if (bytes >= kHuge) madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  at_ = reinterpret_cast<uintptr_t>(p);
+}
+
+Buffer::~Buffer() {
+  if (at_) munmap(reinterpret_cast<void*>(at_), static_cast<size_t>(bytes_));
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : device_(other.device_), at_(std::exchange(other.at_, 0)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(at_, other.at_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Stack::Stack(Device device, int64_t capacity)
+    : memory_(device, capacity), base_(memory_.at()), capacity_(capacity) {}
+
+Stack Stack::dry() {
+  Stack s;
+  s.dry_ = true;
+  s.base_ = uintptr_t{1} << 46;  // non-zero, so that a planned tensor is "present"
+  s.capacity_ = INT64_MAX;
+  return s;
+}
+
+Tensor Stack::push(DType dtype, Shape shape) {
+  int64_t bytes = (shape.numel() * size_of(dtype) + kAlign - 1) / kAlign * kAlign;
+  CHECK(bytes >= 0 && bytes <= capacity_ - top_, "a stack of {} bytes holds {} and cannot take {} {}", capacity_, top_,
+        name_of(dtype), shape.str());
+  Tensor t{base_ + static_cast<uintptr_t>(top_), dtype, shape};
+  top_ += bytes;
+  peak_ = std::max(peak_, top_);
+  return t;
+}
+
+void Stack::release(int64_t top) {
+  CHECK(0 <= top && top <= top_, "release to {} above the top {}", top, top_);
+  if (poison_ && !dry_) std::memset(reinterpret_cast<void*>(base_ + static_cast<uintptr_t>(top)), 0xff,
+                                    static_cast<size_t>(top_ - top));
+  top_ = top;
+}
+
+}  // namespace chiron

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace chiron {
+
+/// Owning device memory. CPU memory is fresh from the kernel: zero, and resident only once touched.
+class Buffer {
+ public:
+  Buffer() = default;
+  /// DeviceError if the device has no `bytes` left.
+  Buffer(Device device, int64_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+
+  uintptr_t at() const { return at_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  Device device_;
+  uintptr_t at_ = 0;
+  int64_t bytes_ = 0;
+};
+
+/// A bump allocator. A dry stack hands out made-up addresses without limit and remembers its peak; a real one is built
+/// with exactly that peak, and running over it is a bug.
+class Stack {
+ public:
+  static constexpr int64_t kAlign = 256;
+
+  Stack(Device device, int64_t capacity);
+  static Stack dry();
+
+  bool is_dry() const { return dry_; }
+  Tensor push(DType dtype, Shape shape);
+  int64_t top() const { return top_; }
+  void release(int64_t top);  ///< back to an earlier top()
+  int64_t peak() const { return peak_; }
+  /// Debugging aid: released memory is filled with 0xff bytes (NaN in every float kind).
+  void set_poison(bool poison) { poison_ = poison; }
+
+ private:
+  Stack() = default;
+  Buffer memory_;
+  uintptr_t base_ = 0;
+  int64_t capacity_ = 0, top_ = 0, peak_ = 0;
+  bool dry_ = false, poison_ = false;
+};
+
+/// Scratch memory with a scope: everything pushed after the constructor is released by the destructor.
+class Scope {
+ public:
+  explicit Scope(Stack& stack) : stack_(stack), top_(stack.top()) {}
+  ~Scope() { stack_.release(top_); }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  Stack& stack_;
+  int64_t top_;
+};
+
+}  // namespace chiron

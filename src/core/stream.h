@@ -1,0 +1,159 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <type_traits>
+
+#include "base/thread_pool.h"
+#include "core/tensor.h"
+
+namespace chiron {
+
+enum class DeviceKind : uint8_t { cpu, gpu };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+/// dtype and sizes of one operand of an op, for traces and messages.
+struct Operand {
+  DType dtype;
+  Shape shape;
+  Operand(const View& v) : dtype(v.dtype), shape(v.shape) {}
+  Operand(const Tensor& t) : dtype(t.dtype), shape(t.shape) {}
+  Operand(const Rows& r) : dtype(r.dtype), shape{r.rows, r.cols} {}
+  int64_t bytes() const { return shape.numel() * size_of(dtype); }
+};
+
+/// What an op says of itself when it starts. `flops` counts a multiply and an add as two.
+struct OpInfo {
+  const char* name;
+  std::span<const Operand> outputs, inputs;
+  double flops;
+};
+
+/// Watches the ops of a stream: the plan's table, the profiler's clock. Called on the stream's own thread.
+class Trace {
+ public:
+  virtual ~Trace() = default;
+  virtual void begin(const OpInfo&) = 0;
+  virtual void end(const OpInfo&) = 0;
+};
+
+/// A mark in a stream's order of work. On the CPU work is done when the call returns, so an event carries nothing.
+struct Event {
+  uint64_t id = 0;
+};
+
+/// An ordered queue of work on one device. A dry stream belongs to a device too, but runs nothing: ops check their
+/// shapes, take their scratch memory, tell the trace, and return. Not thread-safe: one thread drives a stream.
+class Stream {
+ public:
+  /// The pool outlives the stream.
+  Stream(Device device, ThreadPool& pool) : device_(device), pool_(&pool) {}
+  static Stream dry(Device device) { return Stream(device); }
+
+  Device device() const { return device_; }
+  bool dry() const { return pool_ == nullptr; }
+  Trace* trace() const { return trace_; }
+  void set_trace(Trace* trace) { trace_ = trace; }
+  /// Threads that parallel() may use. What a kernel computes must not depend on it.
+  int num_threads() const { return pool_ ? pool_->size() : 1; }
+
+  void copy(Tensor to, View from);  ///< same dtype and size
+  void fill_zero(Tensor t);
+  Event record() { return {}; }
+  void wait(Event) {}
+  void sync() {}
+
+  /// CPU only: cuts [0, n) into ranges of about `grain` items and runs f(begin, end) on them, on all threads. Ranges
+  /// depend on n and grain alone, never on the number of threads. f is compiled for three instruction sets; keep calls
+  /// out of its loops that the compiler cannot inline.
+  template <class F>
+  void parallel(int64_t n, int64_t grain, F&& f);
+
+ private:
+  explicit Stream(Device device) : device_(device) {}
+  Device device_;
+  ThreadPool* pool_ = nullptr;
+  Trace* trace_ = nullptr;
+};
+
+/// One op on a stream, from its shape checks to its end. Converts to false on a dry stream: the op then returns.
+///   OpScope op(s, "rmsnorm", {y, rstd}, {x, w}, 4.0 * x.numel());
+///   if (!op) return;
+class OpScope {
+ public:
+  OpScope(Stream& s, const char* name, std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs,
+          double flops)
+      : s_(s), info_{name, {outputs.begin(), outputs.size()}, {inputs.begin(), inputs.size()}, flops} {
+    if (s.trace()) s.trace()->begin(info_);
+    // The operand lists live only until the constructor's full expression ends; end() is told name and FLOPs.
+    info_.outputs = info_.inputs = {};
+  }
+  ~OpScope() {
+    if (s_.trace()) s_.trace()->end(info_);
+  }
+  OpScope(const OpScope&) = delete;
+  OpScope& operator=(const OpScope&) = delete;
+  explicit operator bool() const { return !s_.dry(); }
+
+ private:
+  Stream& s_;
+  OpInfo info_;
+};
+
+/// The instruction sets for which CPU loops are compiled.
+enum class CpuLevel : uint8_t { baseline, avx2, avx512 };
+/// The best one that this machine has, found once.
+CpuLevel cpu_level();
+
+namespace detail {
+
+template <class F>
+struct Ranges {
+  F* f;
+  int64_t n, grain;
+  void operator()(int64_t part) const {
+    int64_t begin = part * grain, end = begin + grain < n ? begin + grain : n;
+    (*f)(begin, end);
+  }
+};
+
+// `flatten` inlines the whole loop into each of these, and `target` then compiles it for that instruction set.
+template <class F>
+[[gnu::flatten]] void run_baseline(void* context, int64_t part) {
+  (*static_cast<const Ranges<F>*>(context))(part);
+}
+#if defined(__x86_64__)
+template <class F>
+[[gnu::flatten, gnu::target("arch=x86-64-v3")]] void run_avx2(void* context, int64_t part) {
+  (*static_cast<const Ranges<F>*>(context))(part);
+}
+template <class F>
+[[gnu::flatten, gnu::target("arch=x86-64-v4")]] void run_avx512(void* context, int64_t part) {
+  (*static_cast<const Ranges<F>*>(context))(part);
+}
+#endif
+
+}  // namespace detail
+
+template <class F>
+void Stream::parallel(int64_t n, int64_t grain, F&& f) {
+  CHECK(!dry() && device_.kind == DeviceKind::cpu, "parallel() needs a running CPU stream");
+  if (n <= 0) return;
+  if (grain < 1) grain = 1;
+  using Body = std::remove_reference_t<F>;
+  detail::Ranges<Body> ranges{&f, n, grain};
+  ThreadPool::Job job = detail::run_baseline<Body>;
+#if defined(__x86_64__)
+  if (cpu_level() == CpuLevel::avx512) job = detail::run_avx512<Body>;
+  else if (cpu_level() == CpuLevel::avx2) job = detail::run_avx2<Body>;
+#endif
+  pool_->run((n + grain - 1) / grain, job, &ranges);
+}
+
+}  // namespace chiron
