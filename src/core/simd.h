@@ -56,7 +56,7 @@ inline void store(T* p, Vec<Acc<T>> v) {
     Vec<uint32_t> rounded = u + 0x7fffu + ((u >> 16) & 1u);
     auto nan = (u & 0x7fffffffu) > 0x7f800000u;
     Vec<uint16_t> raw = __builtin_convertvector((nan ? (u | 0x400000u) : rounded) >> 16, Vec<uint16_t>);
-    std::memcpy(p, &raw, sizeof raw);
+    std::memcpy(static_cast<void*>(p), &raw, sizeof raw);
   } else {
     for (int i = 0; i < kLanes; ++i) p[i] = T(v[i]);
   }
