@@ -35,9 +35,13 @@ struct Piece {
 };
 
 struct Init {
-  enum Kind : uint8_t { zeros, ones, normal } kind = zeros;
+  enum Kind : uint8_t { zeros, ones, normal, table } kind = zeros;
   float std = 0;
+  std::vector<float> values;  ///< table: a constant that the model computes
 };
+
+/// The unit of constants that every unit may read: never sharded, never narrowed, in no file.
+inline constexpr Unit kEveryUnit = -1;
 
 /// Everything the program knows about a parameter: written once, by the model.
 struct ParamSpec {
@@ -62,6 +66,7 @@ struct ParamSpec {
 /// What the optimizer updates in place: matching stretches of one parameter's state.
 struct Shard {
   Param param = kNoParam;
+  int64_t first_row = 0;  ///< of the parameter
   Tensor master;   ///< f32, the weight that counts
   Tensor compute;  ///< the narrow copy written in the same pass; absent when compute is f32 (then it is the master)
   Tensor grad;     ///< f32

@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 
+#include "core/batch.h"
 #include "core/tensor.h"
 
 namespace chiron {
@@ -16,10 +17,19 @@ struct Slot {
   void forget() { value = stat = {}; }
 };
 
-/// All that backward of one unit may ask for, for one micro-batch. Slots are named by the model's table.
+/// A row of a unit's slot table: what may be kept, under which name, and how large it is. One row per token.
+struct SlotSpec {
+  const char* name;
+  int64_t cols;           ///< of the value, in the compute dtype
+  int64_t stat_cols = 0;  ///< of the side output, in acc_dtype of it; 0: none
+};
+
+/// All that backward of one unit may ask for, for one micro-batch.
 struct Saved {
   static constexpr int kMaxSlots = 12;
-  View x;  ///< the unit's input, always kept
+  const Batch* batch = nullptr;
+  std::span<const SlotSpec> specs;  ///< the unit's table: names and sizes of `slots`
+  View x;                           ///< the unit's input, always kept
   std::array<Slot, kMaxSlots> slots;
   Slot& operator[](int i) { return slots[static_cast<size_t>(i)]; }
 };

@@ -37,11 +37,11 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Stack::Stack(Device device, int64_t capacity)
     : memory_(device, capacity), base_(memory_.at()), capacity_(capacity) {}
 
-Stack Stack::dry() {
+Stack Stack::dry(int number) {
   Stack s;
   s.dry_ = true;
-  s.base_ = uintptr_t{1} << 46;  // non-zero, so that a planned tensor is "present"
-  s.capacity_ = INT64_MAX;
+  s.base_ = (uintptr_t{1} << 46) * static_cast<uintptr_t>(number + 1);  // non-zero, so that a planned tensor is "present"
+  s.capacity_ = int64_t{1} << 46;
   return s;
 }
 

@@ -33,13 +33,16 @@ class Stack {
   static constexpr int64_t kAlign = 256;
 
   Stack(Device device, int64_t capacity);
-  static Stack dry();
+  /// Address ranges of different `number`s do not meet.
+  static Stack dry(int number = 0);
 
   bool is_dry() const { return dry_; }
   Tensor push(DType dtype, Shape shape);
   int64_t top() const { return top_; }
   void release(int64_t top);  ///< back to an earlier top()
   int64_t peak() const { return peak_; }
+  /// Whether an address lies in the part that is in use.
+  bool contains(uintptr_t at) const { return at >= base_ && at < base_ + static_cast<uintptr_t>(top_); }
   /// Debugging aid: released memory is filled with 0xff bytes (NaN in every float kind).
   void set_poison(bool poison) { poison_ = poison; }
 

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "models/model.h"
+
+namespace chiron {
+
+class HfConfig;
+
+/// One model family: what its Hugging Face folders are called, and how to read and build it.
+struct FamilyEntry {
+  Family family;
+  std::string_view model_type, architecture;
+  ModelConfig (*read_config)(const HfConfig&);
+  std::unique_ptr<Model> (*make)(const ModelSetup&);
+};
+
+const FamilyEntry& gpt2_family();
+const FamilyEntry& llama_family();
+
+}  // namespace chiron

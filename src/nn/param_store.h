@@ -1,0 +1,47 @@
+#pragma once
+
+#include <span>
+
+#include "core/param.h"
+#include "core/stream.h"
+
+namespace chiron {
+
+/// Where weights and gradients live. Layers ask for them by parameter; how they are spread over ranks and memory is
+/// behind this interface and nowhere else.
+class ParamStore {
+ public:
+  virtual ~ParamStore() = default;
+  virtual std::span<const ParamSpec> specs() const = 0;
+
+  /// A unit's weights are on their way / must be here / are free to go. The executor calls them in this order.
+  virtual void fetch(Stream&, Unit) = 0;
+  virtual void use(Stream&, Unit) = 0;
+  virtual void done(Stream&, Unit) = 0;
+
+  /// The weight in a form. A tied parameter is its owner's.
+  virtual View weight(Param p, Form form) = 0;
+  /// Where the gradient of p goes, and whether this use overwrites or adds: the first use since begin_step() overwrites.
+  /// Absent if p is not trainable.
+  virtual Tensor grad(Param p, Accum& accum) = 0;
+
+  /// A step starts: the next use of each gradient overwrites.
+  virtual void begin_step() = 0;
+  /// The gradients of a unit are complete for this micro-batch: reduction may start.
+  virtual void reduce(Stream&, Unit, bool last_micro) = 0;
+  /// All reductions are done; shards() hold the gradients of the step.
+  virtual void finish(Stream&) = 0;
+  /// The optimizer has changed the shards: make the new weights known.
+  virtual void publish(Stream&) = 0;
+
+  /// What this rank's optimizer updates, in parameter order.
+  virtual std::span<const Shard> shards() = 0;
+  /// The masters this rank owns, trained or not, without constants: what is saved, loaded and initialised. Moments are
+  /// present for trained ones.
+  virtual std::span<const Shard> owned() = 0;
+  /// Masters were written from outside (initialised, loaded): renew every other form.
+  virtual void refresh(Stream&) = 0;
+  virtual void sum_over_ranks(Stream&, Tensor t) = 0;
+};
+
+}  // namespace chiron

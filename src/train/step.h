@@ -1,0 +1,70 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "models/model.h"
+#include "ops/adamw/adamw.h"
+#include "parallel/schedule.h"
+#include "train/policy.h"
+
+namespace chiron {
+
+/// The three kinds of activation memory.
+struct Stacks {
+  Stack saved, unit, temp;
+
+  static Stacks dry() { return {Stack::dry(4), Stack::dry(5), Stack::dry(6)}; }
+  /// Of exactly the size that a dry run needed.
+  static Stacks like(const Stacks& planned, Device device) {
+    return {Stack(device, planned.saved.peak()), Stack(device, planned.unit.peak()), Stack(device, planned.temp.peak())};
+  }
+  int64_t peak() const { return saved.peak() + unit.peak() + temp.peak(); }
+};
+
+/// Runs units 0..L and keeps nothing; returns the last block's output, on c.saved.
+View forward_blocks(Ctx& c, const Model& model, const Batch& batch);
+
+/// The device side of training: forward and backward of each micro-batch, norm, clipping, update. Run on a dry stream
+/// with dry stacks it is the plan; run for real it allocates nothing and reads nothing back.
+class TrainStep {
+ public:
+  struct Setup {
+    DType compute = DType::f32;
+    Policy policy;
+    AdamWOptions adamw;
+    bool split_weight_gradients = false;  ///< weight gradients as actions of their own
+  };
+
+  /// All references outlive the step. `scalars` is in device memory.
+  TrainStep(const Model& model, ParamStore& params, Communicator& tp, Setup setup, Stacks stacks, StepScalars* scalars);
+
+  /// One optimizer step over its micro-batches.
+  void run(Stream& s, std::span<const Batch> micros);
+  /// Loss and gradients only, left in the store.
+  void gradients(Stream& s, std::span<const Batch> micros);
+  /// Adds the token losses and the number of labels of a batch to scalars->sums[1] and scalars->tokens.
+  void evaluate(Stream& s, const Batch& batch);
+
+  const Stacks& stacks() const { return stacks_; }
+  void set_poison(bool poison);
+
+ private:
+  Ctx context(Stream& s, Mode mode);
+  void forward(Stream& s, const Batch& batch);
+  void backward(Stream& s, bool last_micro);
+
+  const Model& model_;
+  ParamStore& params_;
+  Communicator& tp_;
+  Setup setup_;
+  Stacks stacks_;
+  StepScalars* scalars_;
+  WgradQueue wgrads_;
+  std::vector<Saved> saved_;        // by unit, of the micro-batch in flight
+  std::vector<int64_t> bottoms_;    // top of the saved stack before each unit
+  std::vector<Action> schedule_;
+};
+
+}  // namespace chiron

@@ -1,0 +1,135 @@
+#include "train/weights.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/philox.h"
+
+namespace chiron {
+namespace {
+
+/// FNV-1a, 64 bits: the key of a weight's random stream. Fixed for ever, since it decides what a seed means.
+uint64_t hash_of(const std::string& name) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (unsigned char ch : name) h = (h ^ ch) * 0x100000001b3u;
+  return h;
+}
+
+/// Four normal variates from four words (Box & Muller, 1958).
+std::array<float, 4> normals(const std::array<uint32_t, 4>& w) {
+  std::array<float, 4> out;
+  for (size_t i = 0; i < 4; i += 2) {
+    float radius = std::sqrt(-2.0f * std::log(uniform_open(w[i])));
+    float angle = 2.0f * std::numbers::pi_v<float> * uniform_open(w[i + 1]);
+    out[i] = radius * std::cos(angle);
+    out[i + 1] = radius * std::sin(angle);
+  }
+  return out;
+}
+
+/// Elements [0, n) of a row-major stretch that starts at element `first` of the named tensor.
+void draw(float* to, int64_t n, int64_t first, uint64_t key, float std) {
+  for (int64_t i = 0; i < n;) {
+    const auto group = static_cast<uint64_t>(first + i) / 4;
+    auto four = normals(philox({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), 0, 0},
+                               {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}));
+    for (auto lane = static_cast<size_t>((first + i) % 4); lane < 4 && i < n; ++lane, ++i) to[i] = four[lane] * std;
+  }
+}
+
+/// Calls f(piece, first row of it within the piece, rows of the shard) for each piece that a shard holds rows of.
+template <class F>
+void for_each_piece(const ParamSpec& spec, const Shard& shard, F&& f) {
+  int64_t begin = 0;  // of the piece, in rows of the parameter
+  const int64_t first = shard.first_row, last = first + shard.master.shape[0];
+  for (const Piece& piece : spec.pieces) {
+    const int64_t from = std::max(begin, first), to = std::min(begin + piece.rows, last);
+    if (from < to) f(piece, from - begin, from - first, to - from);
+    begin += piece.rows;
+  }
+}
+
+/// The part of a named tensor, as it lies on disk, that `rows` rows from `row` of a piece are.
+StatePart part_of(const std::string& prefix, const Piece& piece, const ParamSpec& spec, int64_t row, Tensor data) {
+  const int64_t rows = data.shape[0], first = piece.from + row, total = piece.total_rows();
+  StatePart part{.name = prefix + piece.name, .data = data, .transposed = piece.transposed, .part = {}, .global = {}};
+  if (spec.shape.rank == 1) {
+    part.data = Rows(data.reshape({1, rows}));
+    part.part = {{first}, {rows}};
+    part.global = {total};
+  } else if (piece.transposed) {
+    part.part = {{0, first}, {spec.shape[1], rows}};
+    part.global = {spec.shape[1], total};
+  } else {
+    part.part = {{first, 0}, {rows, spec.shape[1]}};
+    part.global = {total, spec.shape[1]};
+  }
+  return part;
+}
+
+template <class Pick>
+void add_parts(std::vector<StatePart>& parts, ParamStore& params, const std::string& prefix, Pick&& pick) {
+  for (const Shard& shard : params.owned()) {
+    Tensor data = pick(shard);
+    if (!data.present()) continue;
+    const ParamSpec& spec = params.specs()[static_cast<size_t>(shard.param)];
+    for_each_piece(spec, shard, [&](const Piece& piece, int64_t row, int64_t at, int64_t rows) {
+      parts.push_back(part_of(prefix, piece, spec, row, data.slice(at, at + rows)));
+    });
+  }
+}
+
+}  // namespace
+
+void load_constants(ParamStore& params) {
+  for (Param p = 0; p < static_cast<Param>(params.specs().size()); ++p) {
+    const ParamSpec& spec = params.specs()[static_cast<size_t>(p)];
+    if (spec.init.kind != Init::table) continue;
+    View at = params.weight(p, Form::master);
+    std::memcpy(reinterpret_cast<void*>(at.at), spec.init.values.data(), static_cast<size_t>(at.bytes()));
+  }
+}
+
+void initialize(Stream& s, ParamStore& params, uint64_t seed) {
+  load_constants(params);
+  for (const Shard& shard : params.owned()) {
+    const ParamSpec& spec = params.specs()[static_cast<size_t>(shard.param)];
+    const int64_t cols = spec.shape.rank == 2 ? spec.shape[1] : 1;
+    auto* master = shard.master.data<float>();
+    for_each_piece(spec, shard, [&](const Piece& piece, int64_t row, int64_t at, int64_t rows) {
+      float* to = master + at * cols;
+      const int64_t n = rows * cols, first = (piece.from + row) * cols;
+      if (spec.init.kind == Init::normal) {
+        const uint64_t key = hash_of(piece.name) ^ seed;
+        constexpr int64_t kGrain = 1 << 14;
+        s.parallel(n, kGrain, [=](int64_t begin, int64_t end) {
+          draw(to + begin, end - begin, first + begin, key, spec.init.std);
+        });
+      } else {
+        std::fill(to, to + n, spec.init.kind == Init::ones ? 1.0f : 0.0f);
+      }
+    });
+  }
+  params.refresh(s);
+}
+
+std::vector<StatePart> weight_parts(ParamStore& params) {
+  std::vector<StatePart> parts;
+  add_parts(parts, params, "", [](const Shard& shard) { return shard.master; });
+  return parts;
+}
+
+std::vector<StatePart> moment_parts(ParamStore& params) {
+  std::vector<StatePart> parts;
+  add_parts(parts, params, "exp_avg.", [](const Shard& shard) { return shard.m; });
+  add_parts(parts, params, "exp_avg_sq.", [](const Shard& shard) { return shard.v; });
+  return parts;
+}
+
+std::vector<StatePart> gradient_parts(ParamStore& params) {
+  std::vector<StatePart> parts;
+  add_parts(parts, params, "", [](const Shard& shard) { return shard.grad; });
+  return parts;
+}
+
+}  // namespace chiron
