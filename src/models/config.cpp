@@ -1,0 +1,167 @@
+#include "models/config.h"
+
+#include "base/error.h"
+
+namespace chiron {
+
+void RopeConfig::describe(Schema& s) {
+  s.option("theta", theta, "Base of the wavelengths.").above(0);
+  s.option("scaling", scaling,
+           "How wavelengths are stretched for contexts longer than the model was first trained on: not at all, all by "
+           "the same factor, or only the long ones, as Llama 3.1 does.");
+  s.option("factor", factor, "By how much wavelengths are stretched (linear, llama3).").at_least(1);
+  s.option("low_freq_factor", low_freq_factor,
+           "llama3: wavelengths above original_max_seq_len / low_freq_factor are stretched in full.")
+      .above(0);
+  s.option("high_freq_factor", high_freq_factor,
+           "llama3: wavelengths below original_max_seq_len / high_freq_factor are left alone.")
+      .above(0);
+  s.option("original_max_seq_len", original_max_seq_len, "llama3: the context before stretching.")
+      .at_least(1)
+      .unit("tokens");
+}
+
+void ModelConfig::describe(Schema& s) {
+  constexpr int64_t kMaxSize = 1 << 20;
+  s.option("family", family, "Which architecture: GPT-2, or Llama 2 and 3.");
+  s.option("num_layers", num_layers, "Number of transformer blocks.").at_least(1).at_most(10000);
+  s.option("d_model", d_model, "Width of the residual stream.").at_least(1).at_most(kMaxSize);
+  s.option("num_heads", num_heads, "Number of attention heads.").at_least(1).at_most(kMaxSize);
+  s.option("num_kv_heads", num_kv_heads, "Number of key and value heads (llama). 0: as num_heads.")
+      .at_least(0)
+      .at_most(kMaxSize);
+  s.option("head_dim", head_dim, "Width of a head (llama). 0: d_model / num_heads.").at_least(0).at_most(kMaxSize);
+  s.option("d_ff", d_ff,
+           "Inner width of the MLP. 0: 4 d_model for gpt2, 8/3 d_model rounded up to a multiple of 64 for llama.")
+      .at_least(0)
+      .at_most(8 * kMaxSize);
+  s.option("vocab_size", vocab_size, "Number of tokens that the model knows. 0: as many as the data has.")
+      .at_least(0)
+      .at_most(int64_t{1} << 30);
+  s.option("max_seq_len", max_seq_len, "Longest context the model can take. 0: as training.seq_len.")
+      .at_least(0)
+      .at_most(int64_t{1} << 30)
+      .unit("tokens");
+  s.option("dropout", dropout, "Probability with which a value is dropped in training.").at_least(0).below(1);
+  s.option("embedding_dropout", embedding_dropout, "The same after the embedding alone. -1: as model.dropout.")
+      .at_least(-1)
+      .below(1);
+  s.option("attention_dropout", attention_dropout, "The same for attention probabilities alone. -1: as model.dropout.")
+      .at_least(-1)
+      .below(1);
+  s.option("residual_dropout", residual_dropout,
+           "The same for what a block adds to the residual stream alone. -1: as model.dropout.")
+      .at_least(-1)
+      .below(1);
+  s.option("tie_embeddings", tie_embeddings, "Whether the head uses the weights of the token embedding.");
+  s.option("norm_eps", norm_eps, "What LayerNorm and RMSNorm add to the variance.").above(0).below(1);
+  s.option("activation", activation,
+           "Non-linearity of the MLP. family: gelu_tanh for gpt2 (which also knows gelu_erf), silu for llama.");
+  s.option("attention_bias", attention_bias,
+           "Whether the projections of attention add a bias (llama; gpt2 always does).");
+  s.option("mlp_bias", mlp_bias, "Whether the projections of the MLP add a bias (llama; gpt2 always does).");
+  s.option("sliding_window", sliding_window, "A token attends to at most this many tokens, itself included. 0: to all.")
+      .at_least(0)
+      .unit("tokens");
+  s.option("init_std", init_std, "Standard deviation of the initial weights.").above(0).at_most(10);
+  s.group("rope", rope, "Rotary position embedding (llama).");
+  s.option("from", from,
+           "A folder in Hugging Face's layout (config.json, safetensors) whose model and weights to start from. The "
+           "other options of the model then come from there; those given must agree with it. Empty: a new model.");
+}
+
+void resolve(ModelConfig& c) {
+  bool gpt2 = c.family == Family::gpt2;
+  if (c.num_kv_heads == 0) c.num_kv_heads = c.num_heads;
+  if (c.head_dim == 0 && c.d_model % c.num_heads == 0) c.head_dim = c.d_model / c.num_heads;
+  if (c.d_ff == 0) c.d_ff = gpt2 ? 4 * c.d_model : (8 * c.d_model + 191) / 192 * 64;
+  for (double* p : {&c.embedding_dropout, &c.attention_dropout, &c.residual_dropout}) {
+    if (*p == ModelConfig::kAsDropout) *p = c.dropout;
+  }
+  if (c.activation == MlpActivation::family) c.activation = gpt2 ? MlpActivation::gelu_tanh : MlpActivation::silu;
+  if (gpt2) c.attention_bias = c.mlp_bias = true;
+}
+
+namespace {
+
+void validate_gpt2(const ModelConfig& c) {
+  if (c.num_kv_heads != c.num_heads) {
+    throw ConfigError(
+        "model.num_kv_heads is {} and model.num_heads {}: gpt2 has one key and value head per head; leave "
+        "num_kv_heads out, or take model.family: llama",
+        c.num_kv_heads, c.num_heads);
+  }
+  if (c.head_dim * c.num_heads != c.d_model) {
+    throw ConfigError("model.head_dim is {}: with gpt2 it is model.d_model / model.num_heads = {} / {}; leave it out",
+                      c.head_dim, c.d_model, c.num_heads);
+  }
+  if (c.activation == MlpActivation::silu) {
+    throw ConfigError("model.activation is silu: gpt2 takes gelu_tanh or gelu_erf; silu belongs to llama");
+  }
+  if (c.sliding_window != 0) {
+    throw ConfigError("model.sliding_window is {}: gpt2 has none; take 0 or model.family: llama", c.sliding_window);
+  }
+  if (c.rope != RopeConfig{}) {
+    throw ConfigError(
+        "model.rope is given, but gpt2 has learned positions; leave model.rope out, or take "
+        "model.family: llama");
+  }
+}
+
+void validate_llama(const ModelConfig& c) {
+  if (c.head_dim % 2 != 0) {
+    throw ConfigError(
+        "model.head_dim is {} (model.d_model / model.num_heads unless given): rotary embedding turns pairs, "
+        "so it must be even; choose another model.num_heads or give model.head_dim",
+        c.head_dim);
+  }
+  if (c.activation != MlpActivation::silu) {
+    throw ConfigError("model.activation is {}: llama takes silu; the GELUs belong to gpt2",
+                      names_of(c.activation)[static_cast<size_t>(c.activation)]);
+  }
+  const RopeConfig& r = c.rope;
+  if (r.scaling == RopeScaling::none && r.factor != 1) {
+    throw ConfigError(
+        "model.rope.factor is {}, but model.rope.scaling: default stretches nothing; take factor 1, or "
+        "scaling linear or llama3",
+        r.factor);
+  }
+  if (r.scaling == RopeScaling::llama3 && r.low_freq_factor >= r.high_freq_factor) {
+    throw ConfigError(
+        "model.rope.low_freq_factor is {} and model.rope.high_freq_factor {}: the low one must be the "
+        "smaller",
+        r.low_freq_factor, r.high_freq_factor);
+  }
+}
+
+}  // namespace
+
+void validate(const ModelConfig& c) {
+  if (c.head_dim == 0) {
+    throw ConfigError(
+        "model.num_heads {} does not divide model.d_model {}: choose sizes that divide, or (llama) give "
+        "model.head_dim",
+        c.num_heads, c.d_model);
+  }
+  if (c.num_heads % c.num_kv_heads != 0) {
+    throw ConfigError(
+        "model.num_kv_heads {} does not divide model.num_heads {}: each key and value head serves equally "
+        "many heads",
+        c.num_kv_heads, c.num_heads);
+  }
+  struct Named {
+    const char* name;
+    double value;
+  };
+  for (auto [name, value] :
+       {Named{"embedding_dropout", c.embedding_dropout}, Named{"attention_dropout", c.attention_dropout},
+        Named{"residual_dropout", c.residual_dropout}}) {
+    if (value < 0) {
+      throw ConfigError("model.{} is {}: allowed are probabilities from 0 to below 1, and -1 for that of model.dropout",
+                        name, value);
+    }
+  }
+  c.family == Family::gpt2 ? validate_gpt2(c) : validate_llama(c);
+}
+
+}  // namespace chiron
