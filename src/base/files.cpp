@@ -1,0 +1,360 @@
+#include "base/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace chiron {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+struct Faults {
+  std::atomic<int64_t> count{0}, crash_at{0}, fail_at{0};
+  std::atomic<int> error{ENOSPC};
+  std::atomic<bool> lasting{false};
+};
+Faults faults;
+
+enum class Op : uint8_t { takes_space, takes_none };
+enum class Fate : uint8_t { proceed, fail, crash };
+
+[[noreturn]] void die() {
+  kill(getpid(), SIGKILL);
+  for (;;) pause();
+}
+
+/// The counting point: what shall become of the next operation. On `fail` errno is set.
+Fate next_fate(Op op) {
+  int64_t n = faults.count.fetch_add(1) + 1;
+  int64_t fail_at = faults.fail_at;
+  if (n == faults.crash_at) return Fate::crash;
+  bool later = faults.lasting && fail_at > 0 && n > fail_at && op == Op::takes_space;
+  if (n != fail_at && !later) return Fate::proceed;
+  errno = faults.error;
+  return Fate::fail;
+}
+
+/// An operation that happens as a whole or not at all. `call` returns -1 and sets errno on failure.
+template <class Call>
+int operate(Op op, Call&& call) {
+  Fate fate = next_fate(op);
+  if (fate == Fate::crash) die();
+  if (fate == Fate::fail) return -1;
+  int result;
+  do result = call();
+  while (result < 0 && errno == EINTR);
+  return result;
+}
+
+bool write_fully(int fd, const char* data, size_t bytes) {
+  while (bytes > 0) {
+    ssize_t n = ::write(fd, data, bytes);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    data += n;
+    bytes -= static_cast<size_t>(n);
+  }
+  return true;
+}
+
+/// Writes all bytes: one operation. Returns false and sets errno on failure.
+bool operate_write(int fd, const char* data, size_t bytes) {
+  Fate fate = next_fate(Op::takes_space);
+  if (fate == Fate::proceed) return write_fully(fd, data, bytes);
+  int error = errno;
+  write_fully(fd, data, bytes / 2);
+  if (fate == Fate::crash) die();
+  errno = error;
+  return false;
+}
+
+/// Opens for reading; a directory is refused here, since only read() would say so.
+int open_to_read(const std::string& path, struct stat& info) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw_io_error("open", path, errno);
+  int error = ::fstat(fd, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? EISDIR : 0;
+  if (error) {
+    ::close(fd);
+    throw_io_error("read", path, error);
+  }
+  return fd;
+}
+
+void remove_entry(const std::string& path, bool directory) {
+  int r = operate(Op::takes_none, [&] { return directory ? ::rmdir(path.c_str()) : ::unlink(path.c_str()); });
+  if (r != 0 && errno != ENOENT) throw_io_error("remove", path, errno);
+}
+
+}  // namespace
+
+void set_file_faults(const FileFaults& f) {
+  faults.crash_at = f.crash_at;
+  faults.fail_at = f.fail_at;
+  faults.error = f.error;
+  faults.lasting = f.lasting;
+  faults.count = 0;
+}
+
+int64_t file_operations() { return faults.count; }
+
+void throw_io_error(std::string_view action, const std::string& path, int error) {
+  std::string reason = std::generic_category().message(error);
+  if (error == ENOSPC) reason = "the disk is full (" + reason + "); free some space or choose another folder";
+  if (error == EDQUOT) reason = "your disk quota is used up (" + reason + ")";
+  throw IoError("cannot {} {}: {}", action, path, reason);
+}
+
+FileWriter::FileWriter(std::string path, Mode mode, Hasher* hasher)
+    : path_(std::move(path)), mode_(mode), hasher_(hasher) {
+  if (mode_ == Mode::replace) {
+    std::string name = path_.substr(path_.find_last_of('/') + 1);
+    // The process id keeps two programs that replace the same file from sharing one temporary file.
+    temp_ = path_.substr(0, path_.size() - name.size()) + fmt::format(".{}.tmp-{}", name, getpid());
+  }
+  int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode_ == Mode::append ? O_APPEND : O_TRUNC);
+  fd_ = operate(Op::takes_space, [&] { return ::open(open_path().c_str(), flags, 0666); });
+  if (fd_ < 0) throw_io_error("create", path_, errno);
+  buffer_.reserve(kBufferBytes);
+}
+
+FileWriter::~FileWriter() {
+  if (fd_ < 0) return;
+  if (mode_ == Mode::replace) {
+    operate(Op::takes_none, [&] { return ::unlink(temp_.c_str()); });
+  } else if (!buffer_.empty()) {
+    operate_write(fd_, buffer_.data(), buffer_.size());
+  }
+  ::close(fd_);
+}
+
+void FileWriter::put(const char* data, size_t bytes) {
+  if (!operate_write(fd_, data, bytes)) throw_io_error("write", path_, errno);
+}
+
+void FileWriter::write(const void* data, size_t bytes) {
+  CHECK(fd_ >= 0, "write after close of {}", path_);
+  if (bytes == 0) return;
+  if (hasher_) hasher_->update(data, bytes);
+  size_ += static_cast<int64_t>(bytes);
+  const char* from = static_cast<const char*>(data);
+  if (buffer_.size() + bytes > kBufferBytes) flush();
+  if (bytes >= kBufferBytes) return put(from, bytes);
+  buffer_.insert(buffer_.end(), from, from + bytes);
+}
+
+void FileWriter::flush() {
+  if (buffer_.empty()) return;
+  // Emptied first: after a failure the destructor must not write the same bytes again.
+  std::vector<char> full;
+  full.swap(buffer_);
+  put(full.data(), full.size());
+  full.clear();
+  buffer_.swap(full);
+}
+
+void FileWriter::sync() {
+  CHECK(fd_ >= 0, "sync after close of {}", path_);
+  flush();
+  if (operate(Op::takes_none, [&] { return ::fsync(fd_); }) != 0) throw_io_error("fsync", path_, errno);
+}
+
+void FileWriter::close() {
+  if (fd_ < 0) return;
+  if (mode_ == Mode::replace) {
+    sync();
+    if (operate(Op::takes_none, [&] { return ::rename(temp_.c_str(), path_.c_str()); }) != 0)
+      throw_io_error("replace", path_, errno);
+  } else {
+    flush();
+  }
+  // Some network file systems report a failed write only here.
+  if (::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) throw_io_error("close", path_, errno);
+  if (mode_ == Mode::replace) fsync_directory(parent_directory(path_));
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  FileWriter writer(path, FileWriter::Mode::replace);
+  writer.write(content);
+  writer.close();
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  struct stat info;
+  int fd = open_to_read(path, info);
+  std::string text;
+  // Read to the end, not to st_size: pipes and /proc have none.
+  char chunk[1 << 16];
+  for (;;) {
+    ssize_t n = ::read(fd, chunk, sizeof chunk);
+    if (n < 0 && errno == EINTR) continue;
+    int error = n < 0 ? errno : 0;
+    bool too_large = n > 0 && static_cast<int64_t>(text.size()) + n > max_bytes;
+    if (n <= 0 || too_large) ::close(fd);
+    if (error) throw_io_error("read", path, error);
+    if (too_large)
+      throw IoError("cannot read {}: it is larger than the {} bytes such a file may have", path, max_bytes);
+    if (n == 0) return text;
+    text.append(chunk, static_cast<size_t>(n));
+  }
+}
+
+bool file_exists(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+}
+
+bool directory_exists(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+int64_t file_size(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) throw_io_error("read the size of", path, errno);
+  return info.st_size;
+}
+
+std::vector<std::string> list_directory(const std::string& path) {
+  std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
+  if (!dir) throw_io_error("list", path, errno);
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(std::move(name));
+    errno = 0;
+  }
+  if (errno) throw_io_error("list", path, errno);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string parent_directory(const std::string& path) {
+  size_t end = path.find_last_not_of('/');
+  if (end == std::string::npos) return path.empty() ? "." : "/";
+  size_t slash = path.find_last_of('/', end);
+  if (slash == std::string::npos) return ".";
+  size_t last = path.find_last_not_of('/', slash);
+  return last == std::string::npos ? "/" : path.substr(0, last + 1);
+}
+
+void make_directories(const std::string& path) {
+  if (path.empty() || directory_exists(path)) return;
+  std::string parent = parent_directory(path);
+  if (parent != path) make_directories(parent);
+  if (operate(Op::takes_space, [&] { return ::mkdir(path.c_str(), 0777); }) == 0) return;
+  int error = errno;
+  if (error != EEXIST || !directory_exists(path)) throw_io_error("create the directory", path, error);
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  if (operate(Op::takes_none, [&] { return ::rename(from.c_str(), to.c_str()); }) != 0)
+    throw_io_error("rename " + from + " to", to, errno);
+}
+
+void remove_file(const std::string& path) { remove_entry(path, false); }
+
+void remove_tree(const std::string& path) {
+  struct stat info;
+  if (::lstat(path.c_str(), &info) != 0) {
+    if (errno == ENOENT) return;
+    throw_io_error("remove", path, errno);
+  }
+  bool directory = S_ISDIR(info.st_mode);
+  if (directory)
+    for (const std::string& name : list_directory(path)) remove_tree(path + "/" + name);
+  remove_entry(path, directory);
+}
+
+void fsync_directory(const std::string& path) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw_io_error("open the directory", path, errno);
+  int error = operate(Op::takes_none, [&] { return ::fsync(fd); }) != 0 ? errno : 0;
+  ::close(fd);
+  // File systems that cannot sync a directory say EINVAL; there is nothing better to do on them.
+  if (error && error != EINVAL) throw_io_error("fsync the directory", path, error);
+}
+
+MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
+  struct stat info;
+  int fd = open_to_read(path_, info);
+  size_ = static_cast<size_t>(info.st_size);
+  void* at = size_ ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
+  int error = at == MAP_FAILED ? errno : 0;
+  ::close(fd);
+  if (error) throw_io_error("map", path_, error);
+  data_ = static_cast<const std::byte*>(at);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+bool FileLock::take(const std::string& path, bool wait) {
+  fd_ = operate(Op::takes_space, [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+  if (fd_ < 0) throw_io_error("create the lock", path, errno);
+  int result;
+  do result = ::flock(fd_, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
+  while (result != 0 && errno == EINTR);
+  int error = result != 0 ? errno : 0;
+  std::string pid = fmt::format("{}\n", getpid());
+  if (!error && (operate(Op::takes_none, [&] { return ::ftruncate(fd_, 0); }) != 0 ||
+                 !operate_write(fd_, pid.data(), pid.size())))
+    error = errno;
+  if (!error) return true;
+  ::close(std::exchange(fd_, -1));
+  if (error != EWOULDBLOCK) throw_io_error("lock", path, error);
+  return false;
+}
+
+FileLock::FileLock(const std::string& path) {
+  if (take(path, false)) return;
+  std::string holder = read_file(path, 64);
+  while (!holder.empty() && holder.back() == '\n') holder.pop_back();
+  throw IoError("{} is locked by {}: only one process at a time may work here; wait for it or stop it", path,
+                holder.empty() ? "another process" : "process " + holder);
+}
+
+FileLock FileLock::wait(const std::string& path) {
+  FileLock lock;
+  CHECK(lock.take(path, true));
+  return lock;
+}
+
+std::optional<FileLock> FileLock::attempt(const std::string& path) {
+  FileLock lock;
+  if (!lock.take(path, false)) return std::nullopt;
+  return lock;
+}
+
+FileLock::~FileLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+}  // namespace chiron

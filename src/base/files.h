@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/hash.h"
+
+/// The only place in the program that writes files. Every failure is an IoError that names the file, what was being
+/// done and the system's reason. Every operation that changes the disk (create, write, fsync, rename, remove) passes
+/// one counting point, so that tests can stop the program or fill the disk at any of them.
+namespace chiron {
+
+/// Faults to inject, by number of the operation, counted from 1 since set_file_faults(). 0 = never.
+struct FileFaults {
+  int64_t crash_at = 0;  ///< the process is killed just before this operation; of a write, half the bytes get out first
+  int64_t fail_at = 0;   ///< this operation fails with `error`; of a write, half the bytes get out first
+  int error = 28;        ///< an errno value; 28 is ENOSPC
+  bool lasting = false;  ///< so does every later operation that takes space (not fsync, rename of a file, remove)
+};
+
+/// Installs faults and restarts the count at 0. The program's one piece of global mutable state: the faults belong to
+/// the process as the disk does, and a test of the real program must reach writes in every thread. Thread-safe; meant
+/// to be called before the work starts. Without a call nothing is injected.
+void set_file_faults(const FileFaults& faults);
+/// Operations since the last set_file_faults() or the program's start.
+int64_t file_operations();
+
+/// Throws IoError: "cannot <action> <path>: <reason>"; a full disk is called so.
+[[noreturn]] void throw_io_error(std::string_view action, const std::string& path, int error);
+
+/// A file being written, buffered. Not thread-safe.
+class FileWriter {
+ public:
+  enum class Mode : uint8_t {
+    create,   ///< in place, from the start: for files in a folder that is itself still temporary
+    append,   ///< in place, after what is there
+    replace,  ///< under a temporary name beside `path`; takes its place, durable, in close(): all or nothing
+  };
+  /// `hasher`, if given, sees every byte that is written and outlives the writer.
+  explicit FileWriter(std::string path, Mode mode = Mode::create, Hasher* hasher = nullptr);
+  /// Closes; a replace that was not closed leaves the old file as it was and no temporary one.
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(const void* data, size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  /// Hands all bytes to the operating system: other processes see them, a crash of this one does not lose them.
+  void flush();
+  /// flush, then waits until the disk has them.
+  void sync();
+  /// flush and close; for Mode::replace also sync, rename and fsync of the folder. Call it: only close() reports the
+  /// last errors.
+  void close();
+
+  const std::string& path() const { return path_; }
+  /// Bytes given to write() so far.
+  int64_t size() const { return size_; }
+
+ private:
+  const std::string& open_path() const { return mode_ == Mode::replace ? temp_ : path_; }
+  void put(const char* data, size_t bytes);
+
+  std::string path_, temp_;
+  Mode mode_;
+  Hasher* hasher_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+  std::vector<char> buffer_;
+};
+
+/// Writes a whole file, all or nothing, durable on return.
+void write_file(const std::string& path, std::string_view content);
+/// The whole file. Throws IoError also when it is larger than `max_bytes`.
+std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 31);
+
+bool file_exists(const std::string& path);       ///< a regular file, or a link to one
+bool directory_exists(const std::string& path);  ///< a directory, or a link to one
+int64_t file_size(const std::string& path);
+/// Names (without the path) of all entries, sorted, without "." and "..".
+std::vector<std::string> list_directory(const std::string& path);
+/// The folder that holds `path`: "a/b/c" and "a/b/c/" give "a/b", "c" gives ".".
+std::string parent_directory(const std::string& path);
+
+/// Creates a directory and those above it that are missing. One that exists is fine.
+void make_directories(const std::string& path);
+/// Renames a file or directory within one file system; a file or empty directory at `to` is replaced. Not durable
+/// before fsync_directory of the folder.
+void rename_path(const std::string& from, const std::string& to);
+/// Removes one file. One that is missing is fine.
+void remove_file(const std::string& path);
+/// Removes a file or a directory with all it holds; links are removed, not followed. A missing path is fine.
+void remove_tree(const std::string& path);
+/// Makes creations, renames and removals in this directory durable.
+void fsync_directory(const std::string& path);
+
+/// A file's bytes, read-only, mapped into memory. The file may be replaced meanwhile (by rename), but not shortened.
+class MappedFile {
+ public:
+  explicit MappedFile(std::string path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::byte* data() const { return data_; }
+  int64_t size() const { return static_cast<int64_t>(size_); }
+
+ private:
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// An exclusive lock, held as long as this object and the process live: a killed process leaves none behind. The file
+/// holds the owner's process id and stays when the lock goes. Excludes threads of one process from each other too.
+class FileLock {
+ public:
+  /// Throws IoError, naming the process that holds it, if the lock is taken.
+  explicit FileLock(const std::string& path);
+  /// Waits until the lock is free.
+  static FileLock wait(const std::string& path);
+  /// Nothing if the lock is taken.
+  static std::optional<FileLock> attempt(const std::string& path);
+  ~FileLock();
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&&) = delete;
+
+ private:
+  FileLock() = default;
+  /// Whether the lock was taken; throws on all other failures.
+  bool take(const std::string& path, bool wait);
+
+  int fd_ = -1;
+};
+
+}  // namespace chiron

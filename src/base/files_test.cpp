@@ -1,0 +1,261 @@
+#include "base/files.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <functional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/temp_dir.h"
+
+namespace chiron {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const IoError& e) {
+    return e.what();
+  }
+  return "no IoError";
+}
+
+/// Runs f in a child process; returns its wait status.
+int in_child(const std::function<void()>& f) {
+  pid_t pid = fork();
+  if (pid == 0) {
+    try {
+      f();
+    } catch (...) {
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return status;
+}
+
+struct Files : testing::Test {
+  TempDir dir;
+  void TearDown() override { set_file_faults({}); }
+};
+
+TEST_F(Files, WriteFileReplacesAsAWhole) {
+  write_file(dir / "a", "first");
+  EXPECT_EQ(read_file(dir / "a"), "first");
+  write_file(dir / "a", "");
+  EXPECT_EQ(read_file(dir / "a"), "");
+  EXPECT_THAT(list_directory(dir.path()), ElementsAre("a"));
+}
+
+TEST_F(Files, WriterModes) {
+  Hasher hasher;
+  FileWriter create(dir / "log", FileWriter::Mode::create, &hasher);
+  create.write("one\n");
+  EXPECT_EQ(read_file(dir / "log"), "") << "buffered";
+  create.flush();
+  EXPECT_EQ(read_file(dir / "log"), "one\n");
+  create.write("two\n");
+  create.close();
+  EXPECT_EQ(create.size(), 8);
+  EXPECT_EQ(hasher.digest(), hash128("one\ntwo\n"));
+
+  FileWriter append(dir / "log", FileWriter::Mode::append);
+  append.write("three\n");
+  append.close();
+  EXPECT_EQ(read_file(dir / "log"), "one\ntwo\nthree\n");
+
+  {
+    FileWriter replace(dir / "log", FileWriter::Mode::replace);
+    replace.write("gone");
+    replace.flush();
+  }
+  EXPECT_EQ(read_file(dir / "log"), "one\ntwo\nthree\n") << "a replace that was not closed changes nothing";
+  EXPECT_THAT(list_directory(dir.path()), ElementsAre("log"));
+  EXPECT_THROW(append.write("x"), Bug);
+}
+
+TEST_F(Files, LargeWritesKeepTheirOrder) {
+  std::string expected;
+  FileWriter writer(dir / "big");
+  for (int i = 0; i < 40; ++i) {
+    std::string piece(static_cast<size_t>(1 + i * i * 2000), static_cast<char>('a' + i % 26));
+    writer.write(piece);
+    expected += piece;
+  }
+  writer.close();
+  EXPECT_TRUE(read_file(dir / "big") == expected);
+  EXPECT_EQ(writer.size(), static_cast<int64_t>(expected.size()));
+}
+
+TEST_F(Files, ErrorsNameFileActionAndReason) {
+  EXPECT_THAT(message_of([&] { read_file(dir / "none"); }),
+              AllOf(HasSubstr("cannot open"), HasSubstr("/none"), HasSubstr("No such file")));
+  EXPECT_THAT(message_of([&] { read_file(dir.path()); }), HasSubstr("directory"));
+  EXPECT_THAT(message_of([&] { MappedFile(dir.path()); }), HasSubstr("directory"));
+  EXPECT_THAT(message_of([&] { write_file(dir / "no/such", "x"); }),
+              AllOf(HasSubstr("no/such"), HasSubstr("No such file")));
+  write_file(dir / "file", "12345");
+  EXPECT_THAT(message_of([&] { read_file(dir / "file", 4); }), AllOf(HasSubstr("/file"), HasSubstr("4 bytes")));
+  EXPECT_THAT(message_of([&] { make_directories(dir / "file/sub"); }), HasSubstr("/file"));
+  EXPECT_THAT(message_of([&] { list_directory(dir / "none"); }), HasSubstr("/none"));
+  EXPECT_THAT(message_of([&] { rename_path(dir / "none", dir / "b"); }), HasSubstr("/none"));
+}
+
+TEST_F(Files, DirectoriesAndTrees) {
+  make_directories(dir / "a/b/c");
+  make_directories(dir / "a/b/c");
+  write_file(dir / "a/b/x", "1");
+  write_file(dir / "kept", "1");
+  ASSERT_EQ(symlink((dir / "kept").c_str(), (dir / "a/link").c_str()), 0);
+  EXPECT_TRUE(directory_exists(dir / "a/b"));
+  EXPECT_TRUE(file_exists(dir / "a/b/x"));
+  EXPECT_FALSE(file_exists(dir / "a/b"));
+  rename_path(dir / "a", dir / "z");
+  fsync_directory(dir.path());
+  EXPECT_THAT(list_directory(dir / "z"), ElementsAre("b", "link"));
+  remove_tree(dir / "z");
+  remove_tree(dir / "z");
+  remove_file(dir / "z");
+  EXPECT_THAT(list_directory(dir.path()), ElementsAre("kept"));
+  EXPECT_EQ(file_size(dir / "kept"), 1);
+}
+
+TEST(FilePaths, Parent) {
+  EXPECT_EQ(parent_directory("a/b/c"), "a/b");
+  EXPECT_EQ(parent_directory("a/b/c/"), "a/b");
+  EXPECT_EQ(parent_directory("a//b"), "a");
+  EXPECT_EQ(parent_directory("/a"), "/");
+  EXPECT_EQ(parent_directory("/"), "/");
+  EXPECT_EQ(parent_directory("a"), ".");
+}
+
+TEST_F(Files, MappedFileShowsTheBytes) {
+  write_file(dir / "a", "hello");
+  write_file(dir / "empty", "");
+  MappedFile a(dir / "a"), empty(dir / "empty");
+  EXPECT_EQ(empty.size(), 0);
+  EXPECT_EQ(a.size(), 5);
+  write_file(dir / "a", "other");
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(a.data()), 5), "hello") << "a replaced file stays as mapped";
+  MappedFile moved = std::move(a);
+  EXPECT_EQ(moved.bytes().size(), 5u);
+  EXPECT_EQ(a.size(), 0);
+  empty = std::move(moved);
+  EXPECT_EQ(static_cast<char>(empty.bytes()[4]), 'o');
+}
+
+TEST_F(Files, LockRefusesASecondAndNamesTheFirst) {
+  std::string path = dir / "lock";
+  {
+    FileLock lock(path);
+    EXPECT_THAT(message_of([&] { FileLock second(path); }),
+                AllOf(HasSubstr(path), HasSubstr(fmt::format("process {}:", getpid()))));
+    EXPECT_FALSE(FileLock::attempt(path).has_value());
+    FileLock moved = std::move(lock);
+    EXPECT_FALSE(FileLock::attempt(path).has_value());
+  }
+  EXPECT_TRUE(FileLock::attempt(path).has_value());
+}
+
+TEST_F(Files, LockDiesWithItsProcess) {
+  std::string path = dir / "lock";
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  pid_t pid = fork();
+  if (pid == 0) {
+    FileLock lock(path);
+    if (::write(ready[1], "x", 1) != 1) _exit(1);
+    for (;;) pause();
+  }
+  char c;
+  ASSERT_EQ(::read(ready[0], &c, 1), 1);
+  EXPECT_THAT(message_of([&] { FileLock second(path); }), HasSubstr(fmt::format("process {}:", pid)));
+  kill(pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  FileLock second(path);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(Files, LockWaits) {
+  std::string path = dir / "lock";
+  std::optional<FileLock> first(path);
+  std::atomic<bool> released = false, in_order = false;
+  std::thread waiter([&] {
+    FileLock lock = FileLock::wait(path);
+    in_order = released.load();
+  });
+  usleep(20000);
+  released = true;
+  first.reset();
+  waiter.join();
+  EXPECT_TRUE(in_order);
+}
+
+TEST_F(Files, CrashAtEveryOperationLeavesOldOrNew) {
+  std::string path = dir / "a";
+  write_file(path, "old");
+  set_file_faults({});
+  write_file(path, "old");
+  int64_t operations = file_operations();
+  EXPECT_EQ(operations, 5) << "create, write, fsync, rename, fsync of the folder";
+  for (int64_t n = 1; n <= operations; ++n) {
+    write_file(path, "old");
+    int status = in_child([&] {
+      set_file_faults({.crash_at = n});
+      write_file(path, "newer");
+    });
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << n;
+    EXPECT_EQ(read_file(path), n <= 4 ? "old" : "newer") << n;
+    // A killed process may leave its temporary file, with half of the bytes if it died in the write.
+    for (const std::string& name : list_directory(dir.path())) {
+      if (name == "a") continue;
+      EXPECT_THAT(name, HasSubstr(".a.tmp-"));
+      if (n == 2) {
+        EXPECT_EQ(read_file(dir / name), "ne");
+      }
+      remove_file(dir / name);
+    }
+  }
+  int status = in_child([&] {
+    set_file_faults({.crash_at = operations + 1});
+    write_file(path, "newer");
+  });
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST_F(Files, FailureAtEveryOperationIsNamedAndKeepsTheOldFile) {
+  std::string path = dir / "a";
+  for (int64_t n = 1; n <= 5; ++n) {
+    write_file(path, "old");
+    set_file_faults({.fail_at = n, .error = n == 3 ? EIO : ENOSPC, .lasting = true});
+    EXPECT_THAT(message_of([&] { write_file(path, "newer"); }),
+                AllOf(HasSubstr(n == 5 ? dir.path() : path), HasSubstr(n == 3 ? "Input/output" : "disk is full")));
+    set_file_faults({});
+    EXPECT_EQ(read_file(path), n <= 4 ? "old" : "newer");
+    EXPECT_THAT(list_directory(dir.path()), ElementsAre("a")) << n;
+  }
+}
+
+TEST_F(Files, RealFullDevice) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  FileWriter writer("/dev/full", FileWriter::Mode::append);
+  writer.write("x");
+  EXPECT_THAT(message_of([&] { writer.flush(); }), AllOf(HasSubstr("/dev/full"), HasSubstr("disk is full")));
+}
+
+}  // namespace
+}  // namespace chiron

@@ -1,0 +1,87 @@
+#include "io/json_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/temp_dir.h"
+
+namespace chiron {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const DataError& e) {
+    return e.what();
+  }
+  return "no DataError";
+}
+
+JsonObject read(const std::string& text) {
+  TempDir dir;
+  write_file(dir / "config.json", text);
+  return JsonObject::read(dir / "config.json");
+}
+
+TEST(JsonFile, TypedValues) {
+  JsonObject o = read(R"({"i": -3, "d": 1e-5, "b": true, "s": "gelu", "n": null, "one": 2, "many": [1, 2],
+                          "names": ["a", "b"], "rope": {"factor": 8}})");
+  EXPECT_EQ(o.integer("i"), -3);
+  EXPECT_EQ(o.number("d"), 1e-5);
+  EXPECT_EQ(o.number("i"), -3.0);
+  EXPECT_TRUE(o.boolean("b"));
+  EXPECT_EQ(o.text("s"), "gelu");
+  EXPECT_FALSE(o.has("n"));
+  EXPECT_EQ(o.integer("n", 7), 7);
+  EXPECT_EQ(o.number("absent", 0.5), 0.5);
+  EXPECT_EQ(o.text("absent", "x"), "x");
+  EXPECT_TRUE(o.boolean("absent", true));
+  EXPECT_THAT(o.integers("one"), ElementsAre(2));
+  EXPECT_THAT(o.integers("many"), ElementsAre(1, 2));
+  EXPECT_THAT(o.texts("names"), ElementsAre("a", "b"));
+  EXPECT_TRUE(o.integers("absent").empty());
+  EXPECT_EQ(o.object("rope").integer("factor"), 8);
+  EXPECT_EQ(o.keys().size(), 9u);
+}
+
+TEST(JsonFile, WrongTypesNameFileAndKey) {
+  JsonObject o = read(R"({"n_layer": "12", "eps": "x", "tie": 1, "act": 3, "eos": [1, "x"], "rope": {"factor": []},
+                          "big": 18446744073709551615, "half": 1.5, "a": [1]})");
+  auto complains = [&](const std::function<void()>& f, const char* key, const char* found) {
+    EXPECT_THAT(message_of(f), AllOf(HasSubstr("config.json"), HasSubstr(key), HasSubstr(found)));
+  };
+  complains([&] { o.integer("n_layer", 3); }, "n_layer", "\"12\", expected an integer");
+  complains([&] { o.integer("half"); }, "half", "1.5");
+  complains([&] { o.integer("big"); }, "big", "18446744073709551615");
+  complains([&] { o.number("eps"); }, "eps", "expected a number");
+  complains([&] { o.boolean("tie"); }, "tie", "true or false");
+  complains([&] { o.text("act"); }, "act", "a string");
+  complains([&] { o.integers("eos"); }, "eos", "list of integers");
+  complains([&] { o.texts("a"); }, "a is [1]", "list of strings");
+  complains([&] { o.object("tie"); }, "tie", "an object");
+  complains([&] { o.object("rope").number("factor"); }, "rope.factor", "[]");
+  complains([&] { o.integer("n_head"); }, "n_head", "missing");
+}
+
+TEST(JsonFile, BadFiles) {
+  EXPECT_THAT(message_of([] { read("{\"a\": 1,\n  \"b\" 2}"); }),
+              AllOf(HasSubstr("config.json:2:"), HasSubstr("JSON")));
+  EXPECT_THAT(message_of([] { read(""); }), HasSubstr("config.json:1:1"));
+  EXPECT_THAT(message_of([] { read("[1]"); }), HasSubstr("expected an object"));
+  EXPECT_THAT(message_of([] { read(R"({"a": 1, "b": {"a": 2}, "a": 3})"); }), HasSubstr("\"a\" stands twice"));
+  EXPECT_THAT(message_of([] { read("{\"a\": 1} x"); }), HasSubstr("config.json:1:"));
+  EXPECT_THAT(message_of([] { read("{\"\xff\": 1}"); }), HasSubstr("config.json:1:"));
+  EXPECT_THAT(message_of([] { read(std::string("{}\0x", 4)); }), HasSubstr("config.json:1:3"));
+  EXPECT_THAT(message_of([] { read("{\"a\": 1e999}"); }), HasSubstr("out of range"));
+}
+
+}  // namespace
+}  // namespace chiron
