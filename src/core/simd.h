@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "core/dtype.h"
 
@@ -18,6 +19,18 @@ using Vec [[gnu::vector_size(16 * sizeof(T))]] = T;
 
 using F32 = Vec<float>;
 using I32 = Vec<int32_t>;
+
+/// The number of lanes as a type: loads and stores of a whole vector choose their code when they are compiled.
+using Whole = std::integral_constant<int64_t, kLanes>;
+
+/// Calls f(i, n) for i = 0, 16, 32, ... below count: n is Whole{}, and for the last, incomplete vector an int64_t.
+///   for_each_vector(count, [&](int64_t i, auto n) { store(y + i, load(x + i, n) * scale, n); });
+template <class F>
+inline void for_each_vector(int64_t count, F&& f) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) f(i, Whole{});
+  if (i < count) f(i, count - i);
+}
 
 template <class A>
 inline Vec<A> splat(A x) {
@@ -74,6 +87,15 @@ inline void store(T* p, Vec<Acc<T>> v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<T>(v[i]);
 }
 
+template <class T>
+inline Vec<Acc<T>> load(const T* p, Whole, Acc<T> = 0) {
+  return load(p);
+}
+template <class T>
+inline void store(T* p, Vec<Acc<T>> v, Whole) {
+  store(p, v);
+}
+
 /// The sum of the lanes, as a balanced tree: always the same order.
 template <class A>
 inline A sum(Vec<A> v) {
@@ -98,8 +120,18 @@ inline A max_of(Vec<A> v) {
   return m;
 }
 
+/// The correctly rounded square root of each lane.
+template <class A>
+inline Vec<A> sqrt(Vec<A> x) {
+  A lanes[kLanes];
+  std::memcpy(lanes, &x, sizeof x);
+  for (A& lane : lanes) lane = std::sqrt(lane);
+  std::memcpy(&x, lanes, sizeof x);
+  return x;
+}
+
 /// e^x within 2 ulp for float (Cody-Waite reduction to |r| <= ln2/2, minimax polynomial of degree 6; 0 below -87.3,
-/// infinity above 88.7, NaN stays NaN). std::exp for double.
+/// where e^x is no normal number any more, infinity above 88.7, NaN stays NaN). std::exp for double.
 template <class A>
 inline Vec<A> exp(Vec<A> x) {
   if constexpr (std::is_same_v<A, double>) {
@@ -107,8 +139,9 @@ inline Vec<A> exp(Vec<A> x) {
     for (int i = 0; i < kLanes; ++i) y[i] = std::exp(x[i]);
     return y;
   } else {
+    constexpr float kLow = -87.33654f, kHigh = 88.72284f;
     F32 in = x;
-    x = min<float>(max<float>(x, splat(-87.33654f)), splat(88.72283f));
+    x = min<float>(max<float>(x, splat(kLow)), splat(kHigh));
     // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
     F32 n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
     F32 r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
@@ -126,29 +159,49 @@ inline Vec<A> exp(Vec<A> x) {
     std::memcpy(&fa, &a, sizeof fa);
     std::memcpy(&fb, &b, sizeof fb);
     F32 y = p * fa * fb;
-    y = in < -87.33654f ? F32{} : y;
-    y = in > 88.72283f ? splat(__builtin_inff()) : y;
+    y = in < kLow ? F32{} : y;
+    y = in > kHigh ? splat(__builtin_inff()) : y;
     return in == in ? y : in;
   }
 }
 
-/// tanh x = 1 - 2 / (e^2x + 1) away from zero, an odd polynomial near it: within 4 ulp for float. std::tanh for double.
+/// 1 / (1 + e^-x) within 3 ulp for float, in both tails; 0 below -88.7.
 template <class A>
-inline Vec<A> tanh(Vec<A> x) {
+inline Vec<A> sigmoid(Vec<A> x) {
+  return A(1) / (A(1) + exp<A>(-x));
+}
+
+/// The error function within 3 ulp for float: x + x P(x^2) below 7/8, 1 - e^Q(|x|) beyond, Q approximating log erfc;
+/// P and Q are near-minimax (Chebyshev) fits with relative errors of 9e-9 and 2e-8. std::erf for double.
+template <class A>
+inline Vec<A> erf(Vec<A> x) {
   if constexpr (std::is_same_v<A, double>) {
     Vec<A> y;
-    for (int i = 0; i < kLanes; ++i) y[i] = std::tanh(x[i]);
+    for (int i = 0; i < kLanes; ++i) y[i] = std::erf(x[i]);
     return y;
   } else {
-    F32 far = 1.0f - 2.0f / (exp<float>(2.0f * x) + 1.0f);
     F32 s = x * x;
-    F32 p = splat(-5.70498872745e-3f);
-    p = p * s + 2.06390887954e-2f;
-    p = p * s + -5.37397155531e-2f;
-    p = p * s + 1.33314422036e-1f;
-    p = p * s + -3.33332819422e-1f;
-    F32 near = x + x * s * p;
-    return (x < 0.625f) & (x > -0.625f) ? near : far;
+    F32 p = splat(-6.214585362e-4f);
+    p = p * s + 5.034370663e-3f;
+    p = p * s + -2.679294778e-2f;
+    p = p * s + 1.12824966e-1f;
+    p = p * s + -3.761255451e-1f;
+    p = p * s + 1.283791581e-1f;
+    F32 near = x + x * p;
+    F32 t = min<float>(x < 0.0f ? -x : x, splat(4.0f));  // erf(4) rounds to 1
+    F32 q = splat(1.639207259e-6f);
+    q = q * t + -4.607739684e-5f;
+    q = q * t + 5.967601693e-4f;
+    q = q * t + -4.758251017e-3f;
+    q = q * t + 2.641360493e-2f;
+    q = q * t + -1.100593529e-1f;
+    q = q * t + -6.318570805e-1f;
+    q = q * t + -1.130209381f;
+    q = q * t + 3.126121712e-4f;
+    F32 far = 1.0f - exp<float>(q);
+    far = x < 0.0f ? -far : far;
+    F32 y = t < 0.875f ? near : far;
+    return x == x ? y : x;
   }
 }
 

@@ -3,19 +3,17 @@
 #include <cmath>
 
 #include "core/simd.h"
+#include "ops/partial_sums.h"
 
 namespace chiron {
 namespace {
 
-constexpr int64_t kRowGrain = 32;    // rows per range; also the rows of one partial sum of dw
-constexpr int64_t kColGrain = 1024;  // columns per range when partial sums are added up
+constexpr int64_t kRowGrain = 32;  // rows per range; also the rows of one partial sum of dw
 
 template <class T>
 Acc<T> dot(const T* a, const T* b, int64_t n) {
   simd::Vec<Acc<T>> sum{};
-  int64_t i = 0;
-  for (; i + simd::kLanes <= n; i += simd::kLanes) sum += simd::load(a + i) * simd::load(b + i);
-  if (i < n) sum += simd::load(a + i, n - i) * simd::load(b + i, n - i);
+  simd::for_each_vector(n, [&](int64_t i, auto lanes) { sum += simd::load(a + i, lanes) * simd::load(b + i, lanes); });
   return simd::sum<Acc<T>>(sum);
 }
 
@@ -39,13 +37,9 @@ void rmsnorm(Stream& s, Tensor y, Tensor rstd, View x, View w, float eps) {
         T* out = py + r * cols;
         A scale = A(1) / std::sqrt(dot(in, in, cols) / static_cast<A>(cols) + static_cast<A>(eps));
         pr[r] = scale;
-        int64_t i = 0;
-        for (; i + simd::kLanes <= cols; i += simd::kLanes)
-          simd::store(out + i, simd::load(in + i) * scale * simd::load(pw + i));
-        if (i < cols) {
-          int64_t n = cols - i;
+        simd::for_each_vector(cols, [&](int64_t i, auto n) {
           simd::store(out + i, simd::load(in + i, n) * scale * simd::load(pw + i, n), n);
-        }
+        });
       }
     });
   });
@@ -74,40 +68,24 @@ void rmsnorm_backward(Stream& s, Tensor dx, Tensor dw, Accum accum, View dy, Vie
       for (int64_t r = begin; r < end; ++r) {
         const T *in = px + r * cols, *up = pdy + r * cols;
         T* out = pdx + r * cols;
-        // n == kLanes is the whole-vector path; the tail goes through the same code with fewer lanes.
-        auto each = [=](auto&& f) {
-          int64_t i = 0;
-          for (; i + simd::kLanes <= cols; i += simd::kLanes)
-            f(i, simd::load(in + i), simd::load(up + i), simd::load(pw + i), simd::kLanes);
-          if (int64_t n = cols - i; n > 0) f(i, simd::load(in + i, n), simd::load(up + i, n), simd::load(pw + i, n), n);
-        };
         using V = simd::Vec<A>;
         V acc{};
-        each([&](int64_t, V vx, V vdy, V vw, int64_t) { acc += vdy * vw * vx; });
+        simd::for_each_vector(cols, [&](int64_t i, auto n) {
+          acc += simd::load(up + i, n) * simd::load(pw + i, n) * simd::load(in + i, n);
+        });
         A scale = pr[r], mean = simd::sum<A>(acc) / static_cast<A>(cols) * scale * scale;
-        each([&](int64_t i, V vx, V vdy, V vw, int64_t n) {
-          V d = scale * (vdy * vw - vx * mean);
-          if (n == simd::kLanes)
-            simd::store(out + i, simd::load(out + i) + d);
-          else
-            simd::store(out + i, simd::load(out + i, n) + d, n);
+        simd::for_each_vector(cols, [&](int64_t i, auto n) {
+          V vx = simd::load(in + i, n), vdy = simd::load(up + i, n);
+          V d = scale * (vdy * simd::load(pw + i, n) - vx * mean);
+          simd::store(out + i, simd::load(out + i, n) + d, n);
           if (!sums) return;
           V g = vdy * vx * scale;
-          if (n < simd::kLanes)
-            simd::store(sums + i, r == begin ? g : g + simd::load(sums + i, n), n);
-          else
-            simd::store(sums + i, r == begin ? g : g + simd::load(sums + i));
+          simd::store(sums + i, r == begin ? g : g + simd::load(sums + i, n), n);
         });
       }
     });
-    if (!pp) return;
-    A* pdw = dw.data<A>();
-    s.parallel(cols, kColGrain, [=](int64_t begin, int64_t end) {
-      if (accum == Accum::overwrite) std::memset(pdw + begin, 0, static_cast<size_t>(end - begin) * sizeof(A));
-      for (int64_t p = 0; p < parts; ++p)
-        for (int64_t i = begin; i < end; ++i) pdw[i] += pp[p * cols + i];
-    });
   });
+  if (dw.present()) add_partial_sums(s, dw, accum, partial);
 }
 
 }  // namespace chiron
