@@ -1,0 +1,109 @@
+#include "train/metrics.h"
+
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace chiron {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The step of a line; 0 if it is no line of ours.
+int64_t step_of(const std::string& line) {
+  auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return 0;
+  auto step = json.find("step");
+  return step != json.end() && step->is_number_integer() ? step->get<int64_t>() : 0;
+}
+
+IoError failure(const char* what, const fs::path& file) {
+  return IoError("cannot {} {}: {}. Free some space or check the permissions; the run continues where it was saved",
+                 what, file.string(), errno ? std::strerror(errno) : "unknown error");
+}
+
+/// Keeps the lines of steps 1..resumed_step. The new file takes the old one's place in one rename.
+int64_t drop_after(const fs::path& file, int64_t resumed_step) {
+  std::vector<std::string> kept;
+  int64_t dropped = 0, last_step = 0;
+  {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) throw failure("read", file);
+    for (std::string line; std::getline(in, line);) {
+      const bool torn = in.eof();  // no newline at its end
+      const int64_t step = torn ? 0 : step_of(line);
+      if (step > last_step && step <= resumed_step) {
+        last_step = step;
+        kept.push_back(std::move(line));
+      } else {
+        ++dropped;
+      }
+    }
+  }
+  if (dropped == 0) return 0;
+  fs::path fresh = file;
+  fresh += ".new";
+  {
+    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
+    for (const std::string& line : kept) out << line << '\n';
+    out.flush();
+    if (!out) throw failure("write", fresh);
+  }
+  std::error_code error;
+  fs::rename(fresh, file, error);
+  if (error) throw IoError("cannot rename {} to {}: {}", fresh.string(), file.string(), error.message());
+  return dropped;
+}
+
+}  // namespace
+
+Metrics::Metrics(fs::path file, int64_t resumed_step) : file_(std::move(file)) {
+  errno = 0;
+  if (fs::is_regular_file(file_)) dropped_ = drop_after(file_, resumed_step);
+  out_.open(file_, std::ios::binary | std::ios::app);
+  if (!out_) throw failure("open", file_);
+}
+
+void Metrics::write(const StepStats& stats) {
+  bool finite = true;
+  auto number = [&finite](double value) -> nlohmann::ordered_json {
+    if (std::isfinite(value)) return value;
+    finite = false;
+    return nullptr;
+  };
+  nlohmann::ordered_json line;
+  line["step"] = stats.step;
+  line["loss"] = number(stats.loss);
+  line["grad_norm"] = number(stats.grad_norm);
+  line["lr"] = number(stats.learning_rate);
+  line["tokens"] = stats.tokens;
+  line["tokens_per_second"] = stats.seconds > 0 ? static_cast<double>(stats.tokens) / stats.seconds : 0.0;
+  line["step_seconds"] = number(stats.seconds);
+  line["data_wait_seconds"] = number(stats.data_wait_seconds);
+  line["memory_bytes"] = stats.memory_bytes;
+  line["skipped_steps"] = stats.skipped_steps;
+  if (stats.validation_loss) line["validation_loss"] = number(*stats.validation_loss);
+  auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  line["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
+  line["finite"] = finite;
+  errno = 0;
+  out_ << line.dump() + '\n' << std::flush;
+  if (!out_) throw failure("write", file_);
+}
+
+int64_t resident_bytes() {
+  int64_t total = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace chiron
