@@ -120,13 +120,13 @@ void validate_llama(const ModelConfig& c) {
                       names_of(c.activation)[static_cast<size_t>(c.activation)]);
   }
   const RopeConfig& r = c.rope;
-  if (r.scaling == RopeScaling::none && r.factor != 1) {
+  if (r.scaling == RopeType::none && r.factor != 1) {
     throw ConfigError(
         "model.rope.factor is {}, but model.rope.scaling: default stretches nothing; take factor 1, or "
         "scaling linear or llama3",
         r.factor);
   }
-  if (r.scaling == RopeScaling::llama3 && r.low_freq_factor >= r.high_freq_factor) {
+  if (r.scaling == RopeType::llama3 && r.low_freq_factor >= r.high_freq_factor) {
     throw ConfigError(
         "model.rope.low_freq_factor is {} and model.rope.high_freq_factor {}: the low one must be the "
         "smaller",

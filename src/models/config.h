@@ -18,13 +18,13 @@ constexpr std::array<std::string_view, 4> names_of(MlpActivation) {
   return {"family", "gelu_tanh", "gelu_erf", "silu"};
 }
 
-enum class RopeScaling : uint8_t { none, linear, llama3 };
-constexpr std::array<std::string_view, 3> names_of(RopeScaling) { return {"default", "linear", "llama3"}; }
+enum class RopeType : uint8_t { none, linear, llama3 };
+constexpr std::array<std::string_view, 3> names_of(RopeType) { return {"default", "linear", "llama3"}; }
 
 /// Rotary position embedding: angle of pair j at position p is p * theta^(-2j/head_dim), then scaled.
 struct RopeConfig {
   double theta = 10000;
-  RopeScaling scaling = RopeScaling::none;
+  RopeType scaling = RopeType::none;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_max_seq_len = 8192;
 
