@@ -97,4 +97,20 @@ std::optional<double> parse_double(std::string_view text, std::string& problem) 
 
 std::string shortest(double x) { return fmt::format("{}", x); }
 
+std::string with_commas(int64_t n) {
+  std::string digits = fmt::format("{}", n);
+  const size_t sign = n < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, ",");
+  return digits;
+}
+
+std::string bytes_text(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  if (unit == 0) return fmt::format("{} B", bytes);
+  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, kUnits[unit]);
+}
+
 }  // namespace chiron

@@ -17,4 +17,9 @@ std::optional<double> parse_double(std::string_view text, std::string& problem);
 /// The shortest text that parse_double() reads back as the same number.
 std::string shortest(double x);
 
+/// 1,234,567
+std::string with_commas(int64_t n);
+/// "512 B", "38.4 MB", "1.21 GB": powers of 1000, three digits.
+std::string bytes_text(int64_t bytes);
+
 }  // namespace chiron

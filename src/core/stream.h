@@ -41,6 +41,11 @@ class Trace {
   virtual ~Trace() = default;
   virtual void begin(const OpInfo&) = 0;
   virtual void end(const OpInfo&) = 0;
+  /// Ops that follow belong to this unit of the model (-1: to none), in its forward or backward call.
+  virtual void unit(int /*unit*/, bool /*forward*/) {}
+  /// The equation of a slot starts and ends: its ops lie between. `again`: backward computes a forgotten slot.
+  virtual void slot_begin(const char* /*name*/, bool /*kept*/, bool /*again*/) {}
+  virtual void slot_end() {}
 };
 
 /// A mark in a stream's order of work. On the CPU work is done when the call returns, so an event carries nothing.

@@ -65,7 +65,9 @@ struct Ctx {
     Tensor value = stack.push(compute, {rows, spec.cols});
     if (spec.stat_cols) slot.stat = stack.push(acc_dtype(compute), {rows, spec.stat_cols});
     slot.value = value;
+    if (s.trace()) s.trace()->slot_begin(spec.name, slot.keep, !in_forward);
     fill(slot);
+    if (s.trace()) s.trace()->slot_end();
     return slot;
   }
 

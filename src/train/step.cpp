@@ -8,6 +8,10 @@ namespace {
 
 Tensor tokens_of(StepScalars* scalars) { return {reinterpret_cast<uintptr_t>(&scalars->tokens), DType::i32, {1}}; }
 
+void tell(Stream& s, Unit u, bool forward) {
+  if (s.trace()) s.trace()->unit(u, forward);
+}
+
 }  // namespace
 
 View forward_blocks(Ctx& c, const Model& model, const Batch& batch) {
@@ -80,6 +84,7 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
         break;
     }
   }
+  tell(s, -1, false);
   params_.finish(s);
 }
 
@@ -98,6 +103,7 @@ void TrainStep::forward(Stream& s, const Batch& batch) {
     {
       Scope scope(stacks_.unit);
       c.at = u;
+      tell(s, u, true);
       model_.forward(c, u, y, unit);
     }
     for (Slot& slot : unit.slots)
@@ -120,6 +126,7 @@ void TrainStep::backward(Stream& s, bool last_micro) {
     {
       Scope unit(stacks_.unit);
       c.at = u;
+      tell(s, u, false);
       model_.backward(c, u, d, saved_[i]);
     }
     for (Slot& slot : saved_[i].slots) slot.forget();

@@ -47,7 +47,8 @@ class TrainStep {
   /// Adds the token losses and the number of labels of a batch to scalars->sums[1] and scalars->tokens.
   void evaluate(Stream& s, const Batch& batch);
 
-  const Stacks& stacks() const { return stacks_; }
+  /// The stacks, with their peaks: what a dry step is run for. Ends the use of this object.
+  Stacks take_stacks() && { return std::move(stacks_); }
   void set_poison(bool poison);
 
  private:

@@ -1,0 +1,41 @@
+#include "train/evaluate.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "train/device_batch.h"
+
+namespace chiron {
+
+double Evaluation::perplexity() const { return std::exp(loss()); }
+
+double Evaluation::bits_per_byte(const TokenSource& source) const {
+  if (source.text_bytes() == 0) return 0;
+  const double tokens_per_byte = static_cast<double>(source.num_tokens()) / static_cast<double>(source.text_bytes());
+  return loss() / std::numbers::ln2 * tokens_per_byte;
+}
+
+Evaluation evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps) {
+  const StepScalars before = scalars.read(s);
+  const int64_t all = loader.num_steps(), count = steps > 0 && steps < all ? steps : all;
+  Evaluation result;
+  HostStep host;
+  for (int64_t n = 0; n < count; ++n) {
+    loader.fill(n, host);
+    for (const HostBatch& micro : host.micros) {
+      StepScalars zero = before;
+      zero.tokens = 0;
+      zero.sums[1] = 0;
+      scalars.write(s, zero);
+      step.evaluate(s, view_of(micro));
+      // Batch by batch, in double: a long sum of float32 would lose digits.
+      const StepScalars after = scalars.read(s);
+      result.loss_sum += static_cast<double>(after.sums[1]);
+      result.tokens += after.tokens;
+    }
+  }
+  scalars.write(s, before);
+  return result;
+}
+
+}  // namespace chiron

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <functional>
+
+#include "data/loader.h"
+#include "train/scalars.h"
+#include "train/step.h"
+
+namespace chiron {
+
+/// Loss over a validation set.
+struct Evaluation {
+  double loss_sum = 0;  ///< nats, over all labels that count
+  int64_t tokens = 0;   ///< such labels
+
+  double loss() const { return tokens ? loss_sum / static_cast<double>(tokens) : 0; }
+  double perplexity() const;
+  /// Per byte of raw text; 0 where the source was no text. Tokens without a label (the first) count with the mean loss.
+  double bits_per_byte(const TokenSource& source) const;
+};
+
+/// Evaluates the loader's first `steps` steps (0: all that there are). The scalars keep what they held.
+Evaluation evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps);
+
+}  // namespace chiron

@@ -1,0 +1,159 @@
+#include "train/plan.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/numbers.h"
+#include "comm/communicator.h"
+#include "parallel/replicated.h"
+#include "train/device_batch.h"
+#include "train/setup.h"
+
+namespace chiron {
+namespace {
+
+/// Writes down the ops of a dry run.
+class Recorder final : public Trace {
+ public:
+  std::vector<PlannedOp> ops;
+  double flops = 0;
+
+  void begin(const OpInfo& info) override {
+    flops += info.flops;
+    PlannedOp op{.unit = unit_, .forward = forward_, .slot = {}, .kept = false, .again = false, .name = info.name,
+                 .outputs = {info.outputs.begin(), info.outputs.end()},
+                 .inputs = {info.inputs.begin(), info.inputs.end()}, .flops = info.flops};
+    if (!slots_.empty()) {
+      op.slot = slots_.back().name;
+      op.kept = slots_.back().kept;
+      op.again = slots_.back().again;
+    }
+    ops.push_back(std::move(op));
+  }
+  void end(const OpInfo&) override {}
+  void unit(int unit, bool forward) override {
+    unit_ = unit;
+    forward_ = forward;
+  }
+  void slot_begin(const char* name, bool kept, bool again) override { slots_.push_back({name, kept, again}); }
+  void slot_end() override { slots_.pop_back(); }
+
+ private:
+  struct OpenSlot {
+    const char* name;
+    bool kept, again;
+  };
+  Unit unit_ = -1;
+  bool forward_ = true;
+  std::vector<OpenSlot> slots_;  // an equation may pull others
+};
+
+/// A dry step of `micros` micro-batches; the stacks' peaks are its need.
+void run_dry(const Options& options, const Model& model, int micros, Recorder& recorder, Plan& plan) {
+  Stream s = Stream::dry({});
+  Replicated params(s, model.params(), compute_dtype(options), StateKind::training);
+  SelfCommunicator tp;
+  StepScalars scalars;
+  TrainStep step(model, params, tp, step_setup(options, model), Stacks::dry(), &scalars);
+  Stack tokens = Stack::dry(7);
+  std::vector<Batch> batches;
+  for (int m = 0; m < micros; ++m)
+    batches.push_back(dry_batch(tokens, options.training.batch_size, options.training.seq_len,
+                                options.data.document_mask));
+  s.set_trace(&recorder);
+  step.run(s, batches);
+  s.set_trace(nullptr);
+  step.evaluate(s, batches.front());
+  plan.stacks = std::move(step).take_stacks();
+  plan.weights = params.weight_bytes();
+  plan.gradients = params.gradient_bytes();
+  plan.optimizer = params.optimizer_bytes();
+}
+
+std::string operands(const std::vector<Operand>& list) {
+  std::vector<std::string> parts;
+  for (const Operand& o : list)
+    if (o.shape.rank > 0) parts.push_back(fmt::format("{}{}", name_of(o.dtype), o.shape.str()));
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+}  // namespace
+
+Plan make_plan(const Options& options, const Model& model) {
+  Plan plan;
+  // Two micro-batches are enough to meet both kinds of gradient, first and added.
+  Recorder all, one;
+  const int micros = static_cast<int>(options.training.gradient_accumulation);
+  run_dry(options, model, 1, one, plan);
+  if (micros > 1) run_dry(options, model, 2, all, plan);
+
+  const int64_t batch_tokens = options.training.batch_size * options.training.seq_len;
+  plan.tokens_per_step = batch_tokens * micros;
+  const double per_micro = micros > 1 ? all.flops - one.flops : 0;
+  plan.flops_per_token = (one.flops + per_micro * (micros - 1)) / static_cast<double>(plan.tokens_per_step);
+  plan.ops = std::move(one.ops);
+
+  for (const ParamSpec& spec : model.params()) {
+    if (spec.tied_to != kNoParam) continue;
+    plan.parameters += spec.valid_numel();
+    if (spec.trainable) plan.trained_parameters += spec.valid_numel();
+  }
+  const ModelConfig& m = model.config();
+  plan.model_flops_per_token =
+      6.0 * static_cast<double>(plan.parameters) +
+      12.0 * static_cast<double>(m.num_layers * m.num_heads * m.head_dim * options.training.seq_len);
+
+  const int64_t chunk = options.training.loss_chunk;
+  const int64_t logit_rows = chunk > 0 ? std::min(chunk, batch_tokens) : batch_tokens;
+  plan.logits = logit_rows * model.padded_vocab() * size_of(compute_dtype(options));
+  plan.activations = plan.stacks.saved.peak();
+  plan.temporary = plan.stacks.unit.peak() + plan.stacks.temp.peak() - plan.logits;
+  return plan;
+}
+
+std::string plan_table(const Plan& plan, const Options& options, const Model& model) {
+  const ModelConfig& m = model.config();
+  std::string out = fmt::format(
+      "{} with {} layers, width {}, {} heads ({} for keys and values), vocabulary {} ({} in memory)\n\n",
+      names_of(m.family)[static_cast<size_t>(m.family)], m.num_layers, m.d_model, m.num_heads, m.num_kv_heads,
+      m.vocab_size, model.padded_vocab());
+  auto line = [&](std::string_view what, const std::string& value) { out += fmt::format("{:<28}{:>16}\n", what, value); };
+  line("parameters", with_commas(plan.parameters));
+  if (plan.trained_parameters != plan.parameters) line("  of them trained", with_commas(plan.trained_parameters));
+  line("FLOPs per token", fmt::format("{:.4g}", plan.flops_per_token));
+  line("  by 6 N + 12 L H D T", fmt::format("{:.4g}", plan.model_flops_per_token));
+  line("tokens per step", with_commas(plan.tokens_per_step));
+  line("FLOPs per step", fmt::format("{:.4g}", plan.flops_per_token * static_cast<double>(plan.tokens_per_step)));
+  out += fmt::format("\nmemory of each rank, computing in {}, activations {}\n", name_of(compute_dtype(options)),
+                     options.activations.yaml());
+  auto memory = [&](std::string_view what, int64_t bytes) { line(what, bytes_text(bytes)); };
+  memory("  weights", plan.weights);
+  memory("  gradients", plan.gradients);
+  memory("  optimizer", plan.optimizer);
+  memory("  activations kept", plan.activations);
+  memory("  temporary", plan.temporary);
+  memory("  logits", plan.logits);
+  memory("  total", plan.total());
+  return out;
+}
+
+std::string plan_ops_table(const Plan& plan) {
+  std::string out = fmt::format("{:<10}{:<9}{:<8}{:<12}{:<28}{:>12}{:>12}  {}\n", "unit", "pass", "slot", "", "op", "bytes",
+                                "FLOPs", "outputs <- inputs");
+  for (const PlannedOp& op : plan.ops) {
+    int64_t bytes = 0;
+    for (const auto& list : {op.outputs, op.inputs})
+      for (const Operand& o : list)
+        if (o.shape.rank > 0) bytes += o.bytes();
+    out += fmt::format("{:<10}{:<9}{:<8}{:<12}{:<28}{:>12}{:>12}  {} <- {}\n",
+                       op.unit < 0 ? "step" : fmt::format("{}", op.unit),
+                       op.unit < 0 ? "" : op.forward ? "forward" : "backward", op.slot,
+                       op.slot.empty() ? "" : op.again ? "again" : op.kept ? "kept" : "forgotten", op.name,
+                       bytes_text(bytes), op.flops > 0 ? fmt::format("{:.3g}", op.flops) : "-", operands(op.outputs),
+                       operands(op.inputs));
+  }
+  return out;
+}
+
+}  // namespace chiron

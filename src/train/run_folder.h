@@ -1,0 +1,32 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "train/options.h"
+
+namespace chiron {
+
+/// The folder of a run:
+///   config.yaml      the resolved configuration      metrics.jsonl   one line a step
+///   checkpoints/     step-00000120/, ...             lock            held while a process trains here
+class RunFolder {
+ public:
+  /// Takes the folder: makes it, locks it (IoError if another process trains there), compares its configuration with
+  /// `options` (ConfigError with the difference if an option changed that may not) and writes the new one down. `fresh`
+  /// moves an existing run aside first; nothing is ever deleted.
+  RunFolder(const Options& options, bool fresh, Log& log);
+
+  const std::string& dir() const { return dir_; }
+  std::string checkpoints() const { return dir_ + "/checkpoints"; }
+  std::string metrics() const { return dir_ + "/metrics.jsonl"; }
+  static std::string config_of(const std::string& dir) { return dir + "/config.yaml"; }
+
+ private:
+  std::string dir_;
+  std::optional<FileLock> lock_;
+};
+
+}  // namespace chiron

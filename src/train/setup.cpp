@@ -1,0 +1,39 @@
+#include "train/setup.h"
+
+namespace chiron {
+
+Device choose_device(const Options& options) {
+  if (options.run.device == DeviceChoice::gpu)
+    throw DeviceError("run.device: gpu: this build of chiron runs on the CPU only; use cpu or auto");
+  return {};
+}
+
+DType compute_dtype(const Options& options) {
+  if (!options.training.use_amp) return DType::f32;
+  return options.training.amp_dtype == AmpDType::bfloat16 ? DType::bf16 : DType::f16;
+}
+
+ModelSetup model_setup(const Options& options, int64_t data_vocab) {
+  ModelSetup setup;
+  setup.config = options.model;
+  if (setup.config.vocab_size == 0) setup.config.vocab_size = data_vocab;
+  if (setup.config.vocab_size == 0)
+    throw ConfigError("model.vocab_size is 0, and no data set names a vocabulary: set it, or data.train");
+  if (setup.config.vocab_size < data_vocab)
+    throw ConfigError("model.vocab_size is {}, but the data has {} tokens: set it to {} or more, or to 0",
+                      setup.config.vocab_size, data_vocab, data_vocab);
+  if (setup.config.max_seq_len == 0) setup.config.max_seq_len = options.training.seq_len;
+  setup.label_smoothing = static_cast<float>(options.training.label_smoothing);
+  setup.loss_chunk = options.training.loss_chunk;
+  return setup;
+}
+
+TrainStep::Setup step_setup(const Options& options, const Model& model) {
+  const TrainingOptions& t = options.training;
+  return {.compute = compute_dtype(options),
+          .policy = make_policy(options.activations, model),
+          .adamw = {static_cast<float>(t.beta1), static_cast<float>(t.beta2), static_cast<float>(t.eps),
+                    static_cast<float>(t.weight_decay)}};
+}
+
+}  // namespace chiron

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "train/options.h"
+#include "train/step.h"
+
+namespace chiron {
+
+/// From options to what the parts of a run are built from.
+
+/// The device that run.device asks for. DeviceError if this build or machine has none.
+Device choose_device(const Options& options);
+DType compute_dtype(const Options& options);
+/// The model, given the vocabulary of the data (0: there is none, the options must name it). ConfigError if the model's
+/// vocabulary is too small for the data's, or nothing names one.
+ModelSetup model_setup(const Options& options, int64_t data_vocab);
+TrainStep::Setup step_setup(const Options& options, const Model& model);
+
+}  // namespace chiron

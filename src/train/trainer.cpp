@@ -1,0 +1,225 @@
+#include "train/trainer.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "base/numbers.h"
+#include "io/checkpoint.h"
+#include "train/device_batch.h"
+#include "train/hf_model.h"
+#include "train/plan.h"
+#include "train/setup.h"
+#include "train/weights.h"
+
+namespace chiron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Options whose model is known: a folder's, where model.from names one.
+Options with_model(Options options, Log& log) {
+  if (!options.model_pending) return options;
+  HfFolder folder(options.model.from);
+  std::vector<std::string> remarks;
+  ModelConfig model = hf_model_config(folder, remarks);
+  for (const std::string& remark : remarks) log.warning("{}", remark);
+  adopt_model(options, model, folder.dir() + "/config.json");
+  validate(options);
+  return options;
+}
+
+LearningRate rate_of(const TrainingOptions& t) {
+  return {.shape = static_cast<LearningRate::Shape>(t.lr_schedule),
+          .peak = t.learning_rate,
+          .final = t.learning_rate * t.final_lr_fraction,
+          .warmup_steps = t.warmup_steps,
+          .max_steps = t.max_steps,
+          .decay_steps = t.num_decay_steps()};
+}
+
+LoaderOptions loader_options(const Options& options) {
+  return {.sequences = options.training.batch_size,
+          .length = options.training.seq_len,
+          .micros = options.training.gradient_accumulation,
+          .seed = options.training.seed,
+          .shuffle = options.data.shuffle,
+          .document_mask = options.data.document_mask};
+}
+
+}  // namespace
+
+Trainer::Trainer(Options options, bool fresh, Log& log)
+    : options_(with_model(std::move(options), log)),
+      log_(log),
+      sources_(open_sources(options_)),
+      model_(make_model(model_setup(options_, sources_.train->vocab_size()))),
+      pool_(static_cast<int>(options_.run.threads)),
+      stream_(choose_device(options_), pool_),
+      loader_(std::make_unique<Loader>(sources_.train, loader_options(options_))),
+      folder_(options_, fresh, log),
+      scalars_(stream_.device()),
+      rate_(rate_of(options_.training)) {
+  if (sources_.validation && options_.training.eval_every > 0) {
+    LoaderOptions once = loader_options(options_);
+    once.micros = 1;
+    once.shuffle = false;
+    once.once = true;
+    validation_ = std::make_unique<Loader>(sources_.validation, once);
+  }
+  Plan plan = make_plan(options_, *model_);
+  params_ = std::make_unique<Replicated>(stream_, model_->params(), compute_dtype(options_), StateKind::training);
+  step_ = std::make_unique<TrainStep>(*model_, *params_, tp_, step_setup(options_, *model_),
+                                      Stacks::like(plan.stacks, stream_.device()), scalars_.device());
+  batches_.resize(static_cast<size_t>(options_.training.gradient_accumulation));
+  log_.info("{}: {} parameters, {} tokens a step, {} of memory by plan", folder_.dir(), with_commas(plan.parameters),
+            with_commas(plan.tokens_per_step), bytes_text(plan.total()));
+  if (!resume()) load_weights();
+}
+
+void Trainer::load_weights() {
+  if (options_.model.from.empty()) {
+    initialize(stream_, *params_, static_cast<uint64_t>(options_.training.seed));
+    return;
+  }
+  load_hf_weights(stream_, *model_, *params_, HfFolder(options_.model.from));
+  log_.info("starting from {}", options_.model.from);
+}
+
+bool Trainer::resume() {
+  std::vector<std::string> skipped;
+  auto newest = newest_checkpoint(folder_.checkpoints(), &skipped);
+  for (const std::string& reason : skipped) log_.warning("passed over {}", reason);
+  if (!newest) return false;
+  Checkpoint checkpoint(newest->path);
+  load_constants(*params_);
+  auto weights = weight_parts(*params_), moments = moment_parts(*params_);
+  std::vector<std::string> names;
+  for (const auto* parts : {&weights, &moments})
+    for (const StatePart& part : *parts) names.push_back(part.name);
+  checkpoint.check_names(names);
+  for (const auto* parts : {&weights, &moments})
+    for (const StatePart& part : *parts) checkpoint.read(part);
+  params_->refresh(stream_);
+
+  JsonObject state(checkpoint.state(), newest->path + "/trainer_state.json");
+  if (std::string hash = state.text("vocabulary_hash"); hash != sources_.vocabulary_hash)
+    throw DataError("{}: the run was trained with another vocabulary than that of {}", newest->path,
+                    sources_.train->name());
+  counters_ = {state.integer("step"), state.integer("skipped_steps"), state.integer("skipped_in_a_row")};
+  StepScalars scalars = scalars_.read(stream_);
+  scalars.applied = state.integer("applied_steps");
+  scalars_.write(stream_, scalars);
+  saved_step_ = counters_.step;
+  log_.info("resumed from {}, step {}", newest->path, counters_.step);
+  return true;
+}
+
+ExitCode Trainer::run() {
+  const int64_t last = options_.training.max_steps;
+  if (counters_.step >= last) {
+    log_.info("{} steps are done; set training.max_steps higher to go on", counters_.step);
+    return ExitCode::done;
+  }
+  StopSignal stop;
+  Metrics metrics(folder_.metrics(), counters_.step);
+  Progress progress(std::cout, [] { return terminal_columns(STDOUT_FILENO); },
+                    log_.enabled(LogLevel::debug) ? 1 : options_.logging.every);
+  prefetcher_ = std::make_unique<Prefetcher>(*loader_, counters_.step);
+  auto start = Clock::now();
+  while (counters_.step < last) {
+    StepStats stats = step(counters_.step);
+    const bool ends = counters_.step == last || stop.requested();
+    if (validation_ && (counters_.step % options_.training.eval_every == 0 || counters_.step == last))
+      stats.validation_loss = validate();
+    stats.seconds = seconds_since(start);
+    start = Clock::now();
+    progress.step(stats);
+    metrics.write(stats);
+    const bool due = options_.checkpoint.every > 0 && counters_.step % options_.checkpoint.every == 0;
+    if (due || (ends && (counters_.step == last || options_.checkpoint.on_exit))) save();
+    if (stop.requested()) break;
+  }
+  progress.finish();
+  if (counters_.step == last) {
+    log_.info("done: {} steps; the model is in {}", counters_.step, folder_.dir());
+    return ExitCode::done;
+  }
+  log_.info("stopped by a signal after step {}{}; the same command goes on", counters_.step,
+            saved_step_ == counters_.step ? ", saved" : "");
+  return ExitCode::stopped;
+}
+
+StepStats Trainer::step(int64_t n) {
+  const double waited = prefetcher_->seconds_waited();
+  const HostStep& host = prefetcher_->at(n);
+  for (size_t m = 0; m < batches_.size(); ++m) batches_[m] = view_of(host.micros[m]);
+
+  StepScalars scalars = scalars_.read(stream_);
+  scalars.seed = static_cast<uint64_t>(options_.training.seed);
+  scalars.step = n;
+  scalars.learning_rate = static_cast<float>(rate_.at(n));
+  scalars.max_norm = static_cast<float>(options_.training.gradient_clip_norm);
+  scalars_.write(stream_, scalars);
+  step_->run(stream_, batches_);
+  scalars = scalars_.read(stream_);
+  counters_.step = n + 1;
+  watch(scalars);
+
+  return {.step = n + 1,
+          .max_steps = options_.training.max_steps,
+          .loss = static_cast<double>(scalars.loss),
+          .grad_norm = static_cast<double>(scalars.grad_norm),
+          .learning_rate = static_cast<double>(scalars.learning_rate),
+          .tokens = loader_->tokens_per_step(),
+          .data_wait_seconds = prefetcher_->seconds_waited() - waited,
+          .skipped_steps = counters_.skipped,
+          .memory_bytes = resident_bytes()};
+}
+
+void Trainer::watch(const StepScalars& scalars) {
+  if (scalars.finite) {
+    counters_.skipped_in_a_row = 0;
+    return;
+  }
+  ++counters_.skipped;
+  ++counters_.skipped_in_a_row;
+  if (scalars.tokens == 0) log_.warning("step {} was skipped: no label of it counts", counters_.step);
+  else log_.warning("step {} was skipped: its loss is {}, its gradient norm {}", counters_.step, scalars.loss,
+                    scalars.grad_norm);
+  if (counters_.skipped_in_a_row < options_.training.max_skipped_steps) return;
+  throw Diverged("{} steps in a row were not finite and were skipped (training.max_skipped_steps); the weights are "
+                 "those of step {}. A lower training.learning_rate or a longer training.warmup_steps may help",
+                 counters_.skipped_in_a_row, counters_.step - counters_.skipped_in_a_row);
+}
+
+std::optional<double> Trainer::validate() {
+  Evaluation e = evaluate(stream_, *step_, scalars_, *validation_, options_.training.eval_batches);
+  return e.loss();
+}
+
+void Trainer::save() {
+  if (saved_step_ == counters_.step) return;
+  const StepScalars scalars = scalars_.read(stream_);
+  nlohmann::json state = {{"step", counters_.step},
+                          {"applied_steps", scalars.applied},
+                          {"skipped_steps", counters_.skipped},
+                          {"skipped_in_a_row", counters_.skipped_in_a_row},
+                          {"tokens", counters_.step * loader_->tokens_per_step()},
+                          {"seed", options_.training.seed},
+                          {"options", fingerprint(options_)},
+                          {"vocabulary_hash", sources_.vocabulary_hash},
+                          {"ranks", 1}};
+  std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
+  if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();
+  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_), moment_parts(*params_), state, extra);
+  prune_checkpoints(folder_.checkpoints(), static_cast<int>(options_.checkpoint.keep_last));
+  saved_step_ = counters_.step;
+}
+
+}  // namespace chiron

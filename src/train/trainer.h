@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+#include "data/prefetcher.h"
+#include "optim/schedule.h"
+#include "parallel/replicated.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+#include "train/options.h"
+#include "train/progress.h"
+#include "train/run_folder.h"
+#include "train/scalars.h"
+#include "train/sources.h"
+#include "train/step.h"
+#include "train/stop_signal.h"
+
+namespace chiron {
+
+/// One run, from its configuration to its last checkpoint.
+class Trainer {
+ public:
+  /// Opens everything: data, model, run folder; resumes from the newest whole checkpoint if there is one.
+  Trainer(Options options, bool fresh, Log& log);
+
+  /// Trains until max_steps (ExitCode::done) or a signal (stopped). Diverged after too many skipped steps in a row.
+  ExitCode run();
+
+ private:
+  /// What is not in tensors: part of the checkpoint.
+  struct Counters {
+    int64_t step = 0;  ///< steps done
+    int64_t skipped = 0, skipped_in_a_row = 0;
+  };
+
+  void load_weights();
+  bool resume();
+  StepStats step(int64_t n);
+  void watch(const StepScalars& scalars);
+  void save();
+  std::optional<double> validate();
+
+  Options options_;
+  Log& log_;
+  Sources sources_;
+  std::unique_ptr<Model> model_;
+  ThreadPool pool_;
+  Stream stream_;
+  std::unique_ptr<Loader> loader_, validation_;  // before the folder: bad data leaves no trace
+  RunFolder folder_;
+  SelfCommunicator tp_;
+  Scalars scalars_;
+  std::unique_ptr<ParamStore> params_;
+  std::unique_ptr<TrainStep> step_;
+  LearningRate rate_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+  Counters counters_;
+  int64_t saved_step_ = -1;
+  std::vector<Batch> batches_;
+};
+
+}  // namespace chiron
