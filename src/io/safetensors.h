@@ -70,8 +70,8 @@ struct TensorToWrite {
   int64_t bytes() const { return box.size.numel() * size_of(dtype); }
 };
 
-/// Joins parts by name. `as` is the type to write floats in; without it each keeps its own. The parts outlive the
-/// result. Throws Bug if parts of one name overlap, leave holes or disagree.
+/// Joins parts by name, in order of first appearance. `as` is the type to write floats in; without it each keeps its
+/// own. The parts outlive the result. Throws Bug if parts of one name overlap, leave holes or disagree.
 std::vector<TensorToWrite> tensors_to_write(std::span<const StatePart> parts, std::optional<DType> as = std::nullopt);
 
 /// Writes a whole file in the order and with the padding of the reference writer; tensors must have distinct names.

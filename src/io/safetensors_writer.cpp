@@ -98,17 +98,20 @@ std::string header_of(const std::vector<TensorToWrite>& tensors, std::map<std::s
 }  // namespace
 
 std::vector<TensorToWrite> tensors_to_write(std::span<const StatePart> parts, std::optional<DType> as) {
-  std::map<std::string_view, TensorToWrite> by_name;
-  for (const StatePart& part : parts) by_name[part.name].parts.push_back(&part);
+  std::map<std::string_view, size_t> places;
   std::vector<TensorToWrite> tensors;
-  for (auto& [name, t] : by_name) {
+  for (const StatePart& part : parts) {
+    auto [place, fresh] = places.emplace(part.name, tensors.size());
+    if (fresh) tensors.emplace_back();
+    tensors[place->second].parts.push_back(&part);
+  }
+  for (TensorToWrite& t : tensors) {
     const StatePart& first = *t.parts.front();
     for (const StatePart* p : t.parts)
-      CHECK(p->global == first.global && p->data.dtype == first.data.dtype, "parts of {} disagree", name);
+      CHECK(p->global == first.global && p->data.dtype == first.data.dtype, "parts of {} disagree", t.name());
     t.dtype = as && convertible(first.data.dtype, *as) ? *as : first.data.dtype;
     t.box = bounding_box(t.parts);
     check_tiles(t);
-    tensors.push_back(std::move(t));
   }
   return tensors;
 }
