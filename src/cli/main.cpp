@@ -1,1 +1,3 @@
-int main() { return 0; }
+#include "cli/parse.h"
+
+int main(int argc, char** argv) { return chiron::cli::run_program({argv + 1, argv + argc}); }

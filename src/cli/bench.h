@@ -1,0 +1,24 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "cli/command.h"
+
+namespace chiron::cli {
+
+enum class BenchSubject : uint8_t { step, ops };
+constexpr std::array<std::string_view, 2> names_of(BenchSubject) { return {"step", "ops"}; }
+
+struct BenchArgs {
+  BenchSubject subject = BenchSubject::step;
+  int64_t threads = 0;
+
+  void describe(Command& c);
+};
+
+/// Measures a training step, or the ops one by one.
+ExitCode bench(const BenchArgs& args);
+
+}  // namespace chiron::cli

@@ -1,0 +1,17 @@
+#include "cli/command.h"
+
+namespace chiron::cli {
+
+std::string Argument::synopsis() const {
+  std::string text = kind == Kind::value ? spelling + " " + value_name : spelling;
+  if (!required) text = "[" + text + "]";
+  return repeated ? text + "..." : text;
+}
+
+std::string Command::synopsis() const {
+  std::string text = "chiron " + name;
+  for (const Argument& argument : arguments) text += " " + argument.synopsis();
+  return run ? text : text + " COMMAND";
+}
+
+}  // namespace chiron::cli

@@ -1,0 +1,144 @@
+#include "cli/bench.h"
+#include "cli/check.h"
+#include "cli/command.h"
+#include "cli/config.h"
+#include "cli/doctor.h"
+#include "cli/eval.h"
+#include "cli/export.h"
+#include "cli/generate.h"
+#include "cli/man.h"
+#include "cli/plan.h"
+#include "cli/prepare.h"
+#include "cli/train.h"
+
+namespace chiron::cli {
+
+namespace {
+
+template <class Args>
+Command not_built(std::string name, std::string summary) {
+  std::string message = "`chiron " + name + "` is not part of this build";
+  return make_command<Args>(std::move(name), std::move(summary),
+                            [message](const Args&) -> ExitCode { throw ConfigError("{}", message); });
+}
+
+void add_config(Command& c, std::string& config, std::vector<std::string>& sets) {
+  c.positional("CONFIG", config, "The configuration, a YAML file; `chiron config init` writes one to start from.");
+  c.value("--set", "OPTION=VALUE", sets, "Sets an option in place of the file's value, as in training.max_steps=100.");
+}
+
+void add_device(Command& c, DeviceChoice& device) { c.value("--device", "DEVICE", device, "Where to compute."); }
+
+void add_threads(Command& c, int64_t& threads) {
+  c.value("--threads", "N", threads, "Threads for computing on the CPU. 0: one per core.").at_least(0).at_most(1024);
+}
+
+constexpr const char* kModelDoc = "A run's folder, or a model's in the layout of Hugging Face.";
+
+}  // namespace
+
+void TrainArgs::describe(Command& c) {
+  add_config(c, config, sets);
+  c.value("--out", "DIR", out, "The run's folder, in place of run.dir.");
+  c.flag("--fresh", fresh, "Moves an existing run aside and starts anew, instead of resuming it.");
+}
+
+void PlanArgs::describe(Command& c) {
+  add_config(c, config, sets);
+  c.flag("--ops", ops, "Prints the step op by op: shapes, types, bytes, FLOPs, what is kept or computed again.");
+}
+
+void ConfigShowArgs::describe(Command& c) { add_config(c, config, sets); }
+
+void ConfigCheckArgs::describe(Command& c) {
+  c.positional("CONFIG", configs, "Configurations, YAML files.");
+  c.value("--set", "OPTION=VALUE", sets, "Sets an option in place of each file's value.");
+}
+
+void ConfigSchemaArgs::describe(Command& c) {
+  c.value("--format", "FORMAT", format, "text to read, json for editors (a JSON Schema), markdown for documents.");
+}
+
+void ConfigInitArgs::describe(Command& c) {
+  c.positional("FILE", file, "Where to write; no existing file is overwritten. Left out: to the standard output.",
+               false);
+}
+
+void PrepareArgs::describe(Command& c) {
+  c.positional("IN", inputs, "Text files.");
+  c.required_value("--out", "DIR", out, "The folder to write.");
+  c.value("--tokenizer", "byte|FILE", tokenizer,
+          "How to cut text into tokens: one per byte, or as a tokenizer.json says. Left out: byte.");
+  c.value("--train-bpe", "N", train_bpe,
+          "Trains a byte-level BPE tokenizer of N tokens on the text and uses it. 0: none.")
+      .at_least(0)
+      .at_most(1 << 20);
+}
+
+void CheckArgs::describe(Command& c) {
+  c.positional("MODEL", model, "A model's folder in the layout of Hugging Face.");
+  c.required_value("--against", "FILE", against, "The reference dump, a safetensors file.");
+  add_device(c, device);
+  c.value("--tolerance", "X", tolerance, "Largest relative difference that passes. 0: the default of each quantity.")
+      .at_least(0);
+}
+
+void GenerateArgs::describe(Command& c) {
+  c.positional("MODEL", model, kModelDoc);
+  c.value("--prompt", "TEXT", prompt, "The text to continue.");
+  c.value("--prompt-ids", "IDS", prompt_ids, "The same as token ids, separated by commas or spaces.");
+  c.value("--max-tokens", "N", max_tokens, "How many tokens to add at most.").at_least(1);
+  c.value("--temperature", "X", temperature, "Below 1: likely tokens become likelier. 0: always the likeliest.")
+      .at_least(0)
+      .at_most(100);
+  c.value("--top-k", "K", top_k, "Draws from the K likeliest tokens. 0: from all.").at_least(0);
+  c.value("--top-p", "P", top_p, "Draws from the likeliest tokens whose probabilities reach P.").above(0).at_most(1);
+  c.value("--seed", "N", seed, "Where the random numbers come from.").at_least(0);
+  c.value("--stop", "TEXT", stop, "Ends when this text appears.");
+  add_device(c, device);
+  add_threads(c, threads);
+}
+
+void EvalArgs::describe(Command& c) {
+  c.positional("MODEL", model, kModelDoc);
+  c.required_value("--data", "DIR", data, "A folder that `chiron prepare` wrote.");
+  c.value("--batch-size", "N", batch_size, "Sequences at a time.").at_least(1);
+  c.value("--seq-len", "N", seq_len, "Tokens per sequence. 0: as the model was trained.").at_least(0);
+  add_device(c, device);
+  add_threads(c, threads);
+}
+
+void ExportArgs::describe(Command& c) {
+  c.positional("RUN", run, "A run's folder.");
+  c.required_value("--to", "DIR", to, "The folder to write.");
+}
+
+void BenchArgs::describe(Command& c) {
+  c.positional("SUBJECT", subject, "What to measure.", false);
+  add_threads(c, threads);
+}
+
+std::vector<Command> commands() {
+  std::vector<Command> table;
+  auto add = [&](Command command) -> Command& { return table.emplace_back(std::move(command)); };
+  add(not_built<TrainArgs>("train", "Trains a model, or resumes its run."));
+  add(not_built<PlanArgs>("plan", "Shows memory, parameters and FLOPs of a run, without running it."));
+  Command& group = add({});
+  group.name = "config";
+  group.summary = "Shows, checks and starts configurations.";
+  add(make_command<ConfigShowArgs>("config show", "Prints the resolved configuration.", config_show));
+  add(make_command<ConfigCheckArgs>("config check", "Checks configurations.", config_check));
+  add(make_command<ConfigSchemaArgs>("config schema", "Prints all options, what they mean and take.", config_schema));
+  add(make_command<ConfigInitArgs>("config init", "Writes a commented configuration to start from.", config_init));
+  add(not_built<PrepareArgs>("prepare", "Turns text into training data."));
+  add(not_built<CheckArgs>("check", "Compares a model with a reference dump: loss, gradients, optimizer steps."));
+  add(not_built<GenerateArgs>("generate", "Continues a prompt."));
+  add(not_built<EvalArgs>("eval", "Measures loss, perplexity and bits per byte on data."));
+  add(not_built<ExportArgs>("export", "Writes a run's model in the layout of Hugging Face."));
+  add(make_command<DoctorArgs>("doctor", "Shows what this machine and this build can do.", doctor));
+  add(not_built<BenchArgs>("bench", "Measures the speed of this machine and this build."));
+  add(make_command<ManArgs>("man", "Prints the manual page.", man)).hidden = true;
+  return table;
+}
+
+}  // namespace chiron::cli

@@ -1,0 +1,65 @@
+#include "cli/man.h"
+
+#include <cstdio>
+
+#include "cli/help.h"
+
+namespace chiron::cli {
+
+namespace {
+
+/// Text that roff prints as it stands.
+std::string roff(const std::string& text) {
+  std::string safe;
+  for (char c : text) {
+    if (c == '\\')
+      safe += "\\e";
+    else if (c == '-')
+      safe += "\\-";
+    else
+      safe += c;
+  }
+  if (!safe.empty() && (safe[0] == '.' || safe[0] == '\'')) safe.insert(0, "\\&");
+  return safe;
+}
+
+std::string paragraph(const std::string& tag, const std::string& text) {
+  return ".TP\n.B " + roff(tag) + "\n" + roff(text) + "\n";
+}
+
+}  // namespace
+
+std::string man_page(const std::vector<Command>& table) {
+  std::string page = ".TH CHIRON 1 \"" CHIRON_DATE "\" \"Chiron " CHIRON_VERSION "\" \"User Commands\"\n";
+  page += ".SH NAME\nchiron \\- trains large language models\n.SH SYNOPSIS\n";
+  bool first = true;
+  for (const Command& command : table) {
+    if (!command.run || command.hidden) continue;
+    if (!first) page += ".br\n";
+    first = false;
+    page += roff(command.synopsis()) + "\n";
+  }
+  page += ".SH DESCRIPTION\n" + roff(kProgramSummary) + "\n.SH COMMANDS\n";
+  for (const Command& command : table) {
+    if (!command.run || command.hidden) continue;
+    page += ".SS " + roff("chiron " + command.name) + "\n" + roff(command.summary) + "\n";
+    for (const Argument& argument : command.arguments) {
+      std::string tag = argument.spelling;
+      if (!argument.value_name.empty()) tag += " " + argument.value_name;
+      page += paragraph(tag, argument_doc(argument));
+    }
+  }
+  page += ".SH OPTIONS\n";
+  for (const auto& [spelling, doc] : kGlobalFlags) page += paragraph(spelling, doc);
+  page += ".SH EXIT STATUS\n";
+  for (const auto& [code, meaning] : kExitCodes) page += paragraph(std::to_string(static_cast<int>(code)), meaning);
+  return page;
+}
+
+ExitCode man(const ManArgs&) {
+  std::string page = man_page(commands());
+  std::fwrite(page.data(), 1, page.size(), stdout);
+  return ExitCode::done;
+}
+
+}  // namespace chiron::cli

@@ -1,0 +1,178 @@
+#include "cli/parse.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "base/spelling.h"
+#include "cli/help.h"
+
+namespace chiron::cli {
+
+namespace {
+
+/// A command in CLI11's terms. CLI11 cuts the line into words; what they mean is checked by the table's options.
+struct Node {
+  Command* command;
+  CLI::App* app;
+  bool help = false;
+  std::vector<std::vector<std::string>> words{};  ///< for each argument
+};
+
+std::string last_word(const std::string& name) { return name.substr(name.rfind(' ') + 1); }
+
+void declare(CLI::App& app, Node& node) {
+  app.set_help_flag();
+  app.allow_extras();
+  app.require_subcommand(0, 1);
+  if (!node.command) return;
+  app.add_flag("--help,-h", node.help)->disable_flag_override();
+  node.words.resize(node.command->arguments.size());
+  for (size_t i = 0; i < node.command->arguments.size(); ++i) {
+    const Argument& argument = node.command->arguments[i];
+    auto& words = node.words[i];
+    switch (argument.kind) {
+      case Argument::Kind::flag:
+        app.add_flag_callback(argument.spelling, [&words] { words.emplace_back("true"); })->disable_flag_override();
+        break;
+      case Argument::Kind::value:
+        app.add_option(argument.spelling, words)->allow_extra_args(false);
+        break;
+      case Argument::Kind::positional:
+        app.add_option(argument.spelling, words)->expected(argument.repeated ? -1 : 1);
+    }
+  }
+}
+
+/// Refuses the words that CLI11 could not place.
+void refuse_extras(const std::vector<Command>& table, const Command* command, const std::vector<std::string>& extras) {
+  if (extras.empty()) return;
+  const std::string& word = extras[0];
+  std::string where = command ? "chiron " + command->name : "chiron";
+  std::vector<std::string> known;
+  if (word.starts_with("-")) {
+    if (command) {
+      for (const Argument& a : command->arguments) {
+        if (a.kind != Argument::Kind::positional) known.push_back(a.spelling);
+      }
+    }
+    for (const auto& flag : kGlobalFlags) known.emplace_back(flag.first);
+    std::string name = word.substr(0, word.find('='));
+    std::string hint = did_you_mean(name, known);
+    throw ConfigError("{}: there is no option {}{}", where, name,
+                      hint.empty() ? "; `" + where + " --help` lists them" : hint);
+  }
+  if (command && command->run) {
+    throw ConfigError("{}: one word too many: {}; usage: {}", where, word, command->synopsis());
+  }
+  std::string prefix = command ? command->name + " " : "";
+  for (const Command& c : table) {
+    bool here = c.name.starts_with(prefix) && c.name.find(' ', prefix.size()) == std::string::npos && !c.hidden;
+    if (here) known.push_back(c.name.substr(prefix.size()));
+  }
+  throw ConfigError("{}: there is no command {}{} The commands are {}", where, word,
+                    nearest(word, known).empty() ? ";" : did_you_mean(word, known), fmt::join(known, ", "));
+}
+
+void take_words(const Node& node) {
+  const Command& command = *node.command;
+  std::string where = "chiron " + command.name;
+  for (size_t i = 0; i < command.arguments.size(); ++i) {
+    const Argument& argument = command.arguments[i];
+    const auto& words = node.words[i];
+    if (words.empty()) {
+      if (argument.required) {
+        throw ConfigError("{}: {} is missing; usage: {}", where, argument.spelling, command.synopsis());
+      }
+      continue;
+    }
+    if (argument.repeated) {
+      YamlNode list{.kind = YamlNode::Kind::list, .place = where};
+      for (const std::string& word : words) {
+        list.values.push_back({.kind = YamlNode::Kind::scalar, .text = word, .place = where});
+      }
+      argument.option->set(list);
+    } else if (words.size() > 1 && argument.kind == Argument::Kind::value) {
+      throw ConfigError("{}: {} is given {} times, and takes one value", where, argument.spelling, words.size());
+    } else {
+      argument.option->set_text(words[0], where);
+    }
+  }
+}
+
+int fail(ExitCode code, const char* message) {
+  fmt::print(stderr, "chiron: error: {}\n", message);
+  if (code == ExitCode::bug) {
+    fmt::print(stderr,
+               "This is a mistake of Chiron's own. Please report it with the line above, the command line, the "
+               "configuration and the output of `chiron doctor`.\n");
+  }
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+Request parse(std::vector<Command>& table, const std::vector<std::string>& words) {
+  CLI::App root;
+  bool help = false, version = false;
+  Node top{nullptr, &root};
+  declare(root, top);
+  root.add_flag("--help,-h", help)->disable_flag_override();
+  root.add_flag("--version", version)->disable_flag_override();
+  std::map<std::string, Node> nodes;
+  for (Command& command : table) {
+    size_t space = command.name.rfind(' ');
+    CLI::App* parent = space == std::string::npos ? &root : nodes.at(command.name.substr(0, space)).app;
+    Node& node = nodes[command.name];
+    node = {&command, parent->add_subcommand(last_word(command.name))};
+    declare(*node.app, node);
+  }
+  const Node* chosen = &top;
+  try {
+    root.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    for (const CLI::App* app = &root; !app->get_subcommands().empty();) {
+      app = app->get_subcommands()[0];
+      for (const auto& [name, node] : nodes) {
+        if (node.app == app) chosen = &node;
+      }
+    }
+  } catch (const CLI::ParseError& e) {
+    throw ConfigError("chiron: {}", e.what());
+  }
+  if (chosen->help || (help && chosen == &top)) return {Request::Kind::help, chosen->command};
+  if (version) return {Request::Kind::version};
+  refuse_extras(table, chosen->command, root.remaining());
+  refuse_extras(table, chosen->command, chosen->app->remaining());
+  if (!chosen->command) return {Request::Kind::help};
+  if (!chosen->command->run) return {Request::Kind::help, chosen->command};
+  take_words(*chosen);
+  return {Request::Kind::run, chosen->command};
+}
+
+int run_program(const std::vector<std::string>& words) {
+  auto say = [](const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); };
+  try {
+    std::vector<Command> table = commands();
+    Request request = parse(table, words);
+    switch (request.kind) {
+      case Request::Kind::version:
+        say("chiron " CHIRON_VERSION "\n");
+        return 0;
+      case Request::Kind::help:
+        say(request.command ? command_help(table, *request.command) : program_help(table));
+        return 0;
+      case Request::Kind::run:
+        break;
+    }
+    return static_cast<int>(request.command->run());
+  } catch (const Error& e) {
+    return fail(e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ExitCode::device, "out of memory; `chiron plan` shows what a run needs");
+  } catch (const std::exception& e) {
+    return fail(ExitCode::bug, e.what());
+  }
+}
+
+}  // namespace chiron::cli
