@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/param.h"
+
+namespace chiron {
+
+/// A read-only operand of a product: element (i, j) lies at p[i * row + j * col].
+template <class T>
+struct Operand2d {
+  const T* p;
+  int64_t row, col;
+};
+
+/// C (m, n; rows ldc apart) = A (m, k) B (k, n), or C +=, on the calling thread alone. Any number of threads may be in
+/// here at once. The bits of an element of C depend on its row of A, its column of B and k, not on m, n or strides.
+/// m, n, k >= 1.
+void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<float> a, Operand2d<float> b, float* c,
+                           int64_t ldc, Accum accum);
+void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<double> a, Operand2d<double> b, double* c,
+                           int64_t ldc, Accum accum);
+
+}  // namespace chiron

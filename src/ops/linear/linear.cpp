@@ -1,0 +1,129 @@
+#include "ops/linear/linear.h"
+
+#include "ops/gemm/gemv.h"
+#include "ops/gemm/multiply.h"
+
+namespace chiron {
+namespace {
+
+constexpr int64_t kGrain = 1 << 15;  // elements per range
+constexpr int64_t kRowGrain = 64;    // rows of one partial sum of db
+constexpr int64_t kColGrain = 1024;  // columns per range when partial sums are added up
+
+double product_flops(int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+/// out = bias + residual from row i, column j on: what the product is added to. out has their kind or acc_dtype of it.
+Accum start(Stream& s, Rows out, View bias, View residual, int64_t i, int64_t j) {
+  if (!bias.present() && !residual.present()) return Accum::overwrite;
+  if (!bias.present() && residual.at == out.at) return Accum::add;
+  by_float(bias.present() ? bias.dtype : residual.dtype, [&]<class T>() {
+    using A = Acc<T>;
+    const int64_t cols = out.cols, ld = out.ld, ldr = residual.present() ? residual.cols() : 0;
+    const T* pb = bias.present() ? bias.data<T>() + j : nullptr;
+    const T* pr = residual.present() ? residual.data<T>() + i * ldr + j : nullptr;
+    A* po = out.data<A>();
+    s.parallel(out.rows, kGrain / cols, [=](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        A* to = po + r * ld;
+        if (!pr) {
+          convert_row(to, pb, cols);
+        } else if (!pb) {
+          convert_row(to, pr + r * ldr, cols);
+        } else {
+          const T* from = pr + r * ldr;
+          int64_t c = 0;
+          for (; c + simd::kLanes <= cols; c += simd::kLanes)
+            simd::store(to + c, simd::load(from + c) + simd::load(pb + c));
+          for (; c < cols; ++c) to[c] = static_cast<A>(from[c]) + static_cast<A>(pb[c]);
+        }
+      }
+    });
+  });
+  return Accum::add;
+}
+
+}  // namespace
+
+void linear(Stream& s, Rows y, View x, View w, View bias, View residual, Stack& temp) {
+  CHECK(w.shape.rank == 2 && x.dtype == y.dtype && w.dtype == y.dtype, "linear of {} {} and {} {} into {}",
+        name_of(x.dtype), x.shape.str(), name_of(w.dtype), w.shape.str(), name_of(y.dtype));
+  check_product(y, x, Op::none, w, Op::transpose);
+  CHECK(!bias.present() || (bias.numel() == y.cols && bias.dtype == y.dtype), "linear to {} with bias {} {}", y.cols,
+        name_of(bias.dtype), bias.shape.str());
+  CHECK(!residual.present() || (residual.rows() == y.rows && residual.cols() == y.cols && residual.dtype == y.dtype &&
+                                (residual.at != y.at || y.contiguous())),
+        "linear to ({}, {}) with residual {} {}", y.rows, y.cols, name_of(residual.dtype), residual.shape.str());
+  Scope scope(temp);
+  const bool few = y.rows <= kGemvRows;
+  const Panels panels = few ? Panels{} : push_panels(temp, y, x, Op::none, w, Op::transpose);
+  OpScope op(s, "linear", {y}, {x, w, bias, residual}, product_flops(y.rows, y.cols, x.cols()));
+  if (!op || y.rows == 0 || y.cols == 0) return;
+  if (few) {
+    gemv(s, y, x, w, bias, residual);
+  } else if (is_narrow(y.dtype)) {
+    multiply_narrow(s, y, x, Op::none, w, Op::transpose, panels,
+                    [&](Rows block, int64_t i, int64_t j) { return start(s, block, bias, residual, i, j); });
+  } else {
+    Accum accum = start(s, y, bias, residual, 0, 0);
+    multiply(s, y, accum, x, Op::none, w, Op::transpose, panels);
+  }
+}
+
+void linear_backward_input(Stream& s, Tensor dx, Accum accum, Rows dy, View w, Stack& temp) {
+  CHECK(w.shape.rank == 2 && dx.dtype == dy.dtype && w.dtype == dy.dtype, "linear_backward_input of {} and {} into {}",
+        name_of(dy.dtype), name_of(w.dtype), name_of(dx.dtype));
+  check_product(dx, dy, Op::none, w, Op::none);
+  Scope scope(temp);
+  const Panels panels = push_panels(temp, dx, dy, Op::none, w, Op::none);
+  OpScope op(s, "linear_backward_input", {dx}, {dy, w}, product_flops(dy.rows, dx.cols(), dy.cols));
+  if (!op) return;
+  multiply(s, dx, accum, dy, Op::none, w, Op::none, panels);
+}
+
+void linear_backward_weight(Stream& s, Tensor dw, Accum accum, Rows dy, View x, Stack& temp) {
+  CHECK(x.dtype == dy.dtype && dw.dtype == acc_dtype(dy.dtype), "linear_backward_weight of {} and {} into {}",
+        name_of(dy.dtype), name_of(x.dtype), name_of(dw.dtype));
+  check_product(dw, dy, Op::transpose, x, Op::none);
+  Scope scope(temp);
+  const Panels panels = push_panels(temp, dw, dy, Op::transpose, x, Op::none);
+  OpScope op(s, "linear_backward_weight", {dw}, {dy, x}, product_flops(dw.rows(), dw.cols(), dy.rows));
+  if (!op) return;
+  multiply(s, dw, accum, dy, Op::transpose, x, Op::none, panels);
+}
+
+void linear_backward_bias(Stream& s, Tensor db, Accum accum, Rows dy, Stack& temp) {
+  const int64_t rows = dy.rows, cols = dy.cols, ld = dy.ld;
+  CHECK(db.numel() == cols && db.dtype == acc_dtype(dy.dtype), "linear_backward_bias of {} ({}, {}) into {} {}",
+        name_of(dy.dtype), rows, cols, name_of(db.dtype), db.shape.str());
+  Scope scope(temp);
+  // One partial sum per range of rows, then a sum over ranges in order: the same for any number of threads.
+  const int64_t parts = (rows + kRowGrain - 1) / kRowGrain;
+  Tensor partial = temp.push(db.dtype, {parts, cols});
+  OpScope op(s, "linear_backward_bias", {db}, {dy}, static_cast<double>(rows) * static_cast<double>(cols));
+  if (!op) return;
+  by_float(dy.dtype, [&]<class T>() {
+    using A = Acc<T>;
+    const T* pdy = dy.data<T>();
+    A *pp = partial.data<A>(), *pdb = db.data<A>();
+    s.parallel(rows, kRowGrain, [=](int64_t begin, int64_t end) {
+      A* sums = pp + begin / kRowGrain * cols;
+      convert_row(sums, pdy + begin * ld, cols);
+      for (int64_t r = begin + 1; r < end; ++r) {
+        const T* in = pdy + r * ld;
+        int64_t i = 0;
+        for (; i + simd::kLanes <= cols; i += simd::kLanes)
+          simd::store(sums + i, simd::load(sums + i) + simd::load(in + i));
+        for (; i < cols; ++i) sums[i] += static_cast<A>(in[i]);
+      }
+    });
+    s.parallel(cols, kColGrain, [=](int64_t begin, int64_t end) {
+      if (accum == Accum::overwrite) std::memset(pdb + begin, 0, static_cast<size_t>(end - begin) * sizeof(A));
+      for (int64_t p = 0; p < parts; ++p)
+        for (int64_t i = begin; i < end; ++i) pdb[i] += pp[p * cols + i];
+    });
+  });
+}
+
+}  // namespace chiron
