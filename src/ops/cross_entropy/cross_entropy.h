@@ -19,14 +19,16 @@ struct CrossEntropyShape {
 
 /// Per token, over this rank's columns: stat (T, 4) acc_dtype(logits) = max, sum of exp(x - max), x[label] (0 if
 /// another rank has it), sum of x (only with label smoothing, else 0).  logits: (T, V of this rank); labels: (T) i32.
+/// max is never below the lowest finite value, which is what it is where a rank has no columns or the label is kIgnore
+/// (such rows are not read; their other statistics are 0). NaN or +inf among the logits gives a NaN loss.
 void cross_entropy_partial(Stream& s, Tensor stat, Rows logits, View labels, const CrossEntropyShape& shape);
 
 /// Combines `parts` statistics laid out (parts, T, 4) into stat (T, 4): max of max, sums rescaled and added in order.
 void cross_entropy_combine(Stream& s, Tensor stat, View parts);
 
-/// losses: (T) acc_dtype(logits). If `scale` is present (one f32 in device memory), the logits are overwritten by their
-/// gradient times *scale, else they stay as they are. Columns of padding, [logits.cols, padded_cols) of each row, get 0
-/// with the gradient. A label outside [0, V) other than kIgnore was refused when the batch was made.
+/// losses: (T) acc_dtype(logits). If `scale` is present (one f32 or f64 in device memory), the logits are overwritten
+/// by their gradient times *scale, else they stay as they are. Columns of padding, [logits.cols, padded_cols) of each
+/// row, get 0 with the gradient. A label outside [0, V) other than kIgnore was refused when the batch was made.
 void cross_entropy_finish(Stream& s, Tensor losses, Rows logits, int64_t padded_cols, View labels, View stat,
                           View scale, const CrossEntropyShape& shape);
 
