@@ -16,6 +16,6 @@ case "${1:-}" in
 esac
 
 tools/packages.sh build test
-cmake --preset cpu
+cmake --preset cpu -DCHIRON_TESTS=ON
 cmake --build --preset cpu --parallel "$(nproc)"
 ctest --test-dir build/cpu --parallel "$(nproc)" --output-on-failure --no-tests=error "${which[@]}"

@@ -87,8 +87,8 @@ class CheckDag(Sandbox):
         self.refused({"src/utils/a.h": "#pragma once\n"}, "stands in no folder")
 
     def test_vendor_names(self):
-        for code in ("int cudaMalloc();", "int x = hipSuccess;", "ncclComm_t c;", "int use_hip = 1;", "int rocmVersion;",
-                     "void cuInit();", "int n = MPI_SUM;", "int cublas_handle;", "#ifdef __CUDACC__", "#if __HIP__"):
+        for code in ("int cudaMalloc();", "int x = hipSuccess;", "ncclComm_t c;", "int use_hip = 1;",
+                     "int rocmVersion;", "void cuInit();", "int n = MPI_SUM;", "int cublas_handle;", "#ifdef __CUDACC__", "#if __HIP__"):
             self.refused({"src/core/a.cpp": "\n" + code + "\n"}, "src/core/a.cpp:2", "vendor")
         for header in ("cuda_runtime.h", "nccl.h", "hip/hip_runtime.h", "mpi.h", "cudnn.h"):
             self.refused({"src/core/a.cpp": f"#include <{header}>\n"}, "src/core/a.cpp:1", "vendor")
@@ -258,6 +258,104 @@ class Launcher(Sandbox):
         (self.root / "bin").mkdir()
         (self.root / "bin/chiron").symlink_to(self.root / "chiron")
         self.assertEqual(self.call(str(self.root / "bin/chiron")), (0, "here\n"))
+
+
+class Quickstart(Sandbox):
+    """quickstart.sh with stand-ins for the build and the program: what it calls, and what it keeps."""
+
+    PROGRAM = """#!/bin/bash
+printf '%s|' "$@" >>calls; echo >>calls
+case "$1" in
+  prepare) mkdir data/quickstart ;;
+  train) mkdir -p runs/quickstart; exit "$(cat train_status 2>/dev/null || echo 0)" ;;
+esac
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.put({"chiron": self.PROGRAM, "tools/packages.sh": '#!/bin/sh\n[ "$1" != text ] || exit "$NO_TEXT"\n',
+                  "bin/cmake": "#!/bin/sh\necho cmake \"$@\" >>calls\n",
+                  "bin/bible": "#!/bin/sh\nfor i in $(seq 31102); do echo verse $i; done\n",
+                  "my text.txt": "Some words.\n"})
+        shutil.copy(ROOT / "quickstart.sh", self.root)
+        for name in ("chiron", "tools/packages.sh", "bin/cmake", "bin/bible"):
+            os.chmod(self.root / name, 0o755)
+
+    def start(self, *texts, no_text="0"):
+        (self.root / "calls").unlink(missing_ok=True)
+        env = dict(os.environ, PATH=f"{self.root / 'bin'}:{os.environ['PATH']}", NO_TEXT=no_text)
+        code, text = self.call(str(self.root / "quickstart.sh"), *map(str, texts), env=env)
+        calls = self.root / "calls"
+        return code, text, calls.read_text() if calls.exists() else ""
+
+    def test_own_text_with_a_space_in_its_name(self):
+        code, text, calls = self.start(self.root / "my text.txt")
+        self.assertEqual(code, 0, text)
+        self.assertIn(f"prepare|{self.root / 'my text.txt'}|--out|data/quickstart|--train-bpe|1024|", calls)
+        order = [line.split("|")[0] for line in calls.splitlines() if "|" in line]
+        self.assertEqual(order, ["prepare", "train", "eval", "generate"])
+        self.assertIn("What to try next", text)
+
+    def test_a_second_start_prepares_nothing_again(self):
+        self.start(self.root / "my text.txt")
+        code, text, calls = self.start(self.root / "my text.txt")
+        self.assertEqual(code, 0, text)
+        self.assertNotIn("prepare|", calls)
+        self.assertIn("Prepared already", text)
+        self.assertIn("goes on where it was saved", text)
+
+    def test_other_text_moves_the_older_things_aside(self):
+        self.start(self.root / "my text.txt")
+        (self.root / "data/quickstart/mark").touch()
+        self.put({"my text.txt": "Other words.\n"})
+        code, text, calls = self.start(self.root / "my text.txt")
+        self.assertEqual(code, 0, text)
+        self.assertIn("prepare|", calls)
+        self.assertTrue((self.root / "data/quickstart.1/mark").exists())
+        self.assertTrue((self.root / "runs/quickstart.1").is_dir())
+        self.put({"my text.txt": "Once more.\n"})
+        self.start(self.root / "my text.txt")
+        self.assertTrue((self.root / "data/quickstart.2").is_dir())
+
+    def test_without_files_it_reads_the_bible(self):
+        code, text, calls = self.start()
+        self.assertEqual(code, 0, text)
+        self.assertIn(f"prepare|{self.root / 'data/bible-kjv.txt'}|", calls)
+        self.assertEqual((self.root / "data/bible-kjv.txt").read_text().count("\n"), 31102)
+
+    def test_a_text_that_is_cut_off_is_noticed(self):
+        self.put({"bin/bible": "#!/bin/sh\necho verse\n"})
+        code, text, calls = self.start()
+        self.assertEqual(code, 1)
+        self.assertIn("1 lines", text)
+        self.assertNotIn("prepare|", calls)
+
+    def test_without_any_text_it_takes_the_synthetic_set(self):
+        code, text, calls = self.start(no_text="1")
+        self.assertEqual(code, 0, text)
+        self.assertIn("made-up text", text)
+        self.assertNotIn("prepare|", calls)
+        self.assertIn("data.synthetic=true", calls)
+
+    def test_bad_files_are_named_before_anything_happens(self):
+        self.put({"empty.txt": ""})
+        for name, words in (("gone.txt", "no such file"), ("data", "no such file"), ("tools", "no regular file"),
+                            ("empty.txt", "is empty")):
+            code, text, calls = self.start(self.root / name)
+            self.assertEqual(code, 1)
+            self.assertIn(name, text)
+            self.assertIn(words, text)
+            self.assertEqual(calls, "")
+        self.assertEqual(self.start("--fast")[0], 1)
+
+    def test_a_stopped_or_failed_training_ends_it(self):
+        self.put({"train_status": "75"})
+        code, text, calls = self.start(self.root / "my text.txt")
+        self.assertEqual(code, 75)
+        self.assertIn("Stopped and saved", text)
+        self.assertNotIn("eval|", calls)
+        self.put({"train_status": "7"})
+        self.assertEqual(self.start(self.root / "my text.txt")[0], 7)
 
 
 if __name__ == "__main__":
