@@ -88,7 +88,8 @@ class CheckDag(Sandbox):
 
     def test_vendor_names(self):
         for code in ("int cudaMalloc();", "int x = hipSuccess;", "ncclComm_t c;", "int use_hip = 1;",
-                     "int rocmVersion;", "void cuInit();", "int n = MPI_SUM;", "int cublas_handle;", "#ifdef __CUDACC__", "#if __HIP__"):
+                     "int rocmVersion;", "void cuInit();", "int n = MPI_SUM;", "int cublas_handle;",
+                     "#ifdef __CUDACC__", "#if __HIP__"):
             self.refused({"src/core/a.cpp": "\n" + code + "\n"}, "src/core/a.cpp:2", "vendor")
         for header in ("cuda_runtime.h", "nccl.h", "hip/hip_runtime.h", "mpi.h", "cudnn.h"):
             self.refused({"src/core/a.cpp": f"#include <{header}>\n"}, "src/core/a.cpp:1", "vendor")
