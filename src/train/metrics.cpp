@@ -48,6 +48,7 @@ int64_t drop_after(const fs::path& file, int64_t resumed_step) {
         ++dropped;
       }
     }
+    if (in.bad()) throw failure("read", file);
   }
   if (dropped == 0) return 0;
   fs::path fresh = file;

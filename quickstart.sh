@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# From nothing to a small language model that writes text, in about ten minutes on two cores.
+#   ./quickstart.sh                 learns from the King James Bible (Debian package bible-kjv)
+#   ./quickstart.sh TEXT...         learns from your own UTF-8 text files, about 1 MB or more in all
+# Installs the packages that are missing, builds, prepares the text, trains, evaluates, and writes a sample. Started
+# again it goes on where it stopped; what is done already is not done twice. Nothing is ever deleted: with other text,
+# the older data and run move aside to data/quickstart.1, runs/quickstart.1 and so on.
+set -euo pipefail
+
+say() { printf '\n== %s\n' "$*"; }
+die() {
+  printf 'quickstart.sh: %s\n' "$@" >&2
+  exit 1
+}
+show() { # what a user could have typed, then its doing
+  printf '$'
+  printf ' %q' "$@"
+  printf '\n'
+  "$@"
+}
+
+case "${1:-}" in
+  -h | --help)
+    sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
+  --) shift ;;
+  -*) die "unknown option $1. Usage: ./quickstart.sh [TEXT...]" ;;
+esac
+
+# Names are the caller's; make them absolute before the change of folder.
+texts=()
+for text in "$@"; do
+  [ -e "$text" ] || die "$text: no such file"
+  [ -f "$text" ] || die "$text is no regular file; give text files"
+  [ -r "$text" ] || die "$text cannot be read: permission denied"
+  [ -s "$text" ] || die "$text is empty"
+  texts+=("$(cd "$(dirname -- "$text")" && pwd)/$(basename -- "$text")")
+done
+cd "$(dirname -- "${BASH_SOURCE[0]}")"
+
+say "1/6 Packages"
+tools/packages.sh build
+source=files
+if [ ${#texts[@]} -eq 0 ]; then
+  source=bible
+  if ! tools/packages.sh text; then
+    source=synthetic
+    echo "No English text could be installed, so this run learns from made-up text instead."
+    echo "With text of your own: ./quickstart.sh TEXT..."
+  fi
+fi
+echo "All there."
+
+say "2/6 Build"
+# Without the tests, which need more packages; a build folder that has them keeps them.
+tests=-DCHIRON_TESTS=OFF
+if grep -qs '^CHIRON_TESTS:BOOL=ON' build/cpu/CMakeCache.txt; then tests=-DCHIRON_TESTS=ON; fi
+cmake --preset cpu "$tests"
+cmake --build --preset cpu --target chiron --parallel "$(nproc)"
+
+data=data/quickstart
+run=runs/quickstart
+set_aside() {
+  local number=1
+  [ -e "$1" ] || return 0
+  while [ -e "$1.$number" ]; do number=$((number + 1)); done
+  mv -- "$1" "$1.$number"
+  echo "The older $1 was made from other text; it is $1.$number now."
+}
+
+say "3/6 Text"
+mkdir -p data
+case "$source" in
+  bible)
+    texts=("$PWD/data/bible-kjv.txt")
+    if [ ! -s "${texts[0]}" ]; then
+      # One verse a line: -f turns the layout for readers off.
+      bible -f gen1:1-rev22:21 </dev/null >data/bible-kjv.txt.new
+      [ "$(wc -l <data/bible-kjv.txt.new)" -gt 31000 ] ||
+        die "the program bible wrote $(wc -l <data/bible-kjv.txt.new) lines to data/bible-kjv.txt.new instead of 31102" \
+          "give text files of your own: ./quickstart.sh TEXT..."
+      mv data/bible-kjv.txt.new data/bible-kjv.txt
+    fi
+    echo "The King James Bible, from the package bible-kjv: data/bible-kjv.txt"
+    ;;
+  files) printf '%s\n' "${texts[@]}" ;;
+  synthetic) echo "Made-up text: option data.synthetic." ;;
+esac
+
+vocabulary=1024
+if [ "$source" = synthetic ]; then
+  stamp=synthetic
+else
+  stamp="--train-bpe $vocabulary"$'\n'"$(cksum -- "${texts[@]}")"
+fi
+# What data/quickstart was made from is written beside it, and last: a half-made folder has no such file.
+if [ ! -f "$data.source" ] || [ "$(cat "$data.source")" != "$stamp" ]; then
+  rm -f "$data.source"
+  set_aside "$run"
+  set_aside "$data"
+  if [ "$source" != synthetic ]; then
+    show ./chiron prepare "${texts[@]}" --out "$data" --train-bpe "$vocabulary" --validation 0.05
+  fi
+  printf '%s\n' "$stamp" >"$data.source"
+else
+  echo "Prepared already: $data"
+fi
+
+say "4/6 Training"
+if [ -d "$run" ]; then echo "$run exists: the run goes on where it was saved last."; fi
+train=(./chiron train configs/quickstart.yaml)
+if [ "$source" = synthetic ]; then
+  train+=(--set data.synthetic=true --set 'data.train=[]' --set 'data.validation=[]')
+fi
+status=0
+show "${train[@]}" || status=$?
+if [ "$status" -eq 75 ]; then
+  echo "Stopped and saved. ./quickstart.sh goes on from here."
+  exit 75
+elif [ "$status" -ne 0 ]; then
+  exit "$status"
+fi
+
+say "5/6 Evaluation on text that the model has never seen"
+if [ "$source" = synthetic ]; then
+  echo "Made-up text has no validation folder; the losses of the run are in $run/metrics.jsonl."
+else
+  show ./chiron eval "$run" --data "$data/validation"
+fi
+
+say "6/6 A sample"
+if [ "$source" = synthetic ]; then
+  show ./chiron generate "$run" --prompt-ids 1,2,3
+else
+  prompt="And he said"
+  show ./chiron generate "$run" --prompt "$prompt"
+fi
+
+say "Done. What lies where"
+cat <<TXT
+  the program          build/cpu/chiron (./chiron starts it)
+  the configuration    configs/quickstart.yaml
+  the text as tokens   $data
+  the run              $run: checkpoints, metrics.jsonl, the resolved configuration
+
+What to try next
+  ./chiron generate $run --prompt "In the beginning" --temperature 0.7 --seed 3
+  ./chiron train configs/quickstart.yaml --out runs/wider --set model.d_model=384
+  ./chiron plan configs/quickstart.yaml      memory and FLOPs before you start
+  ./chiron export $run --to model            a folder that Hugging Face's transformers loads
+  ./quickstart.sh my-own-text.txt            learn from something else
+  ./chiron --help                            all commands
+TXT
