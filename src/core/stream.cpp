@@ -5,7 +5,7 @@
 namespace chiron {
 
 CpuLevel cpu_level() {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHIRON_BASELINE_ONLY)
   static const CpuLevel level = __builtin_cpu_supports("x86-64-v4")   ? CpuLevel::avx512
                                 : __builtin_cpu_supports("x86-64-v3") ? CpuLevel::avx2
                                                                       : CpuLevel::baseline;

@@ -133,7 +133,7 @@ template <class F>
 [[gnu::flatten]] void run_baseline(void* context, int64_t part) {
   (*static_cast<const Ranges<F>*>(context))(part);
 }
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHIRON_BASELINE_ONLY)
 template <class F>
 [[gnu::flatten, gnu::target("arch=x86-64-v3")]] void run_avx2(void* context, int64_t part) {
   (*static_cast<const Ranges<F>*>(context))(part);
@@ -154,7 +154,7 @@ void Stream::parallel(int64_t n, int64_t grain, F&& f) {
   using Body = std::remove_reference_t<F>;
   detail::Ranges<Body> ranges{&f, n, grain};
   ThreadPool::Job job = detail::run_baseline<Body>;
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CHIRON_BASELINE_ONLY)
   if (cpu_level() == CpuLevel::avx512) job = detail::run_avx512<Body>;
   else if (cpu_level() == CpuLevel::avx2) job = detail::run_avx2<Body>;
 #endif

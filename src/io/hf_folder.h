@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/json_file.h"
+#include "base/json_file.h"
 #include "io/tensor_files.h"
 
 namespace chiron {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "io/json_file.h"
+#include "base/json_file.h"
 
 namespace chiron {
 namespace {

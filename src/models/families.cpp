@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 #include "models/hf_config.h"
@@ -19,20 +20,25 @@ std::unique_ptr<Model> make_model(const ModelSetup& setup) {
   throw Bug("model family {} has no entry", static_cast<int>(setup.config.family));
 }
 
-ModelConfig config_from_hf(const nlohmann::json& json, const std::string& file) {
-  HfConfig hf(json, file);
-  std::string type = hf.text("model_type");
+ModelConfig config_from_hf(const JsonObject& json) {
+  const std::string type = json.text("model_type");
   std::vector<std::string_view> known;
   for (const FamilyEntry* f : families()) {
     known.push_back(f->model_type);
     if (type != f->model_type) continue;
-    hf.require_architecture(f->architecture);
-    ModelConfig m = f->read_config(hf);
+    const auto architectures = json.texts("architectures");
+    if (!architectures.empty() && std::ranges::find(architectures, f->architecture) == architectures.end())
+      hf::refuse(json, "architectures", architectures.front(), f->architecture);
+    ModelConfig m = f->read_config(json);
     resolve(m);
-    validate(m);
+    try {
+      validate(m);
+    } catch (const ConfigError& e) {
+      throw DataError("{}: {}", json.file(), e.what());
+    }
     return m;
   }
-  throw DataError("{}: model_type \"{}\" is not supported; supported: {}", file, type, fmt::join(known, ", "));
+  throw DataError("{}: model_type \"{}\" is not supported; supported: {}", json.file(), type, fmt::join(known, ", "));
 }
 
 }  // namespace chiron

@@ -7,13 +7,11 @@
 
 namespace chiron {
 
-class HfConfig;
-
 /// One model family: what its Hugging Face folders are called, and how to read and build it.
 struct FamilyEntry {
   Family family;
   std::string_view model_type, architecture;
-  ModelConfig (*read_config)(const HfConfig&);
+  ModelConfig (*read_config)(const JsonObject&);
   std::unique_ptr<Model> (*make)(const ModelSetup&);
 };
 

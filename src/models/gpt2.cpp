@@ -162,14 +162,14 @@ class Gpt2 final : public Decoder<Block> {
   }
 };
 
-ModelConfig read_config(const HfConfig& json) {
+ModelConfig read_config(const JsonObject& json) {
   ModelConfig m;
   m.family = Family::gpt2;
   m.vocab_size = json.integer("vocab_size", 50257);
-  m.max_seq_len = json.integer({"n_positions", "max_position_embeddings"}, 1024);
-  m.d_model = json.integer({"n_embd", "hidden_size"}, 768);
-  m.num_layers = json.integer({"n_layer", "num_hidden_layers"}, 12);
-  m.num_heads = json.integer({"n_head", "num_attention_heads"}, 12);
+  m.max_seq_len = json.integer(hf::spelling(json, {"n_positions", "max_position_embeddings"}), 1024);
+  m.d_model = json.integer(hf::spelling(json, {"n_embd", "hidden_size"}), 768);
+  m.num_layers = json.integer(hf::spelling(json, {"n_layer", "num_hidden_layers"}), 12);
+  m.num_heads = json.integer(hf::spelling(json, {"n_head", "num_attention_heads"}), 12);
   m.d_ff = json.integer("n_inner", 4 * m.d_model);
   m.norm_eps = json.number("layer_norm_epsilon", 1e-5);
   m.init_std = json.number("initializer_range", 0.02);
@@ -180,10 +180,10 @@ ModelConfig read_config(const HfConfig& json) {
   std::string act = json.text("activation_function", "gelu_new");
   if (act == "gelu_new" || act == "gelu_pytorch_tanh") m.activation = MlpActivation::gelu_tanh;
   else if (act == "gelu") m.activation = MlpActivation::gelu_erf;
-  else json.refuse("activation_function", act, "gelu_new, gelu_pytorch_tanh or gelu");
-  json.require("scale_attn_weights", true);
-  json.require("scale_attn_by_inverse_layer_idx", false);
-  json.require("add_cross_attention", false);
+  else hf::refuse(json, "activation_function", act, "gelu_new, gelu_pytorch_tanh or gelu");
+  hf::require(json, "scale_attn_weights", true);
+  hf::require(json, "scale_attn_by_inverse_layer_idx", false);
+  hf::require(json, "add_cross_attention", false);
   return m;
 }
 

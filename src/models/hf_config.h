@@ -1,50 +1,31 @@
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <initializer_list>
 #include <string>
 #include <string_view>
 
-namespace chiron {
+#include "base/error.h"
+#include "base/json_file.h"
 
-/// Typed reading of a Hugging Face config.json. A key that is absent or null gives the default, where there is one; a
-/// wrong type, or no value without a default, is a DataError that names file and key. Several spellings of a key are
-/// tried in order.
-class HfConfig {
- public:
-  using Keys = std::initializer_list<const char*>;
+/// Reading a Hugging Face config.json, beyond what JsonObject does.
+namespace chiron::hf {
 
-  /// Both arguments outlive the object.
-  HfConfig(const nlohmann::json& json, const std::string& file) : json_(json), file_(file) {}
+/// The first of several spellings of a key that the file has; the first spelling if it has none.
+inline std::string_view spelling(const JsonObject& json, std::initializer_list<std::string_view> keys) {
+  for (std::string_view key : keys)
+    if (json.has(key)) return key;
+  return *keys.begin();
+}
 
-  int64_t integer(Keys keys) const;  ///< required
-  int64_t integer(Keys keys, int64_t otherwise) const;
-  int64_t integer(const char* key, int64_t otherwise) const { return integer({key}, otherwise); }
-  double number(const char* key) const;  ///< required
-  double number(const char* key, double otherwise) const;
-  bool boolean(const char* key, bool otherwise) const;
-  std::string text(const char* key) const;  ///< required
-  std::string text(Keys keys, const std::string& otherwise) const;
-  std::string text(const char* key, const std::string& otherwise) const { return text(Keys{key}, otherwise); }
+/// DataError: the file asks for something that is not implemented.
+[[noreturn]] inline void refuse(const JsonObject& json, std::string_view key, std::string_view value,
+                                std::string_view supported) {
+  throw DataError("{}: {} = {} is not supported; supported: {}", json.file(), key, value, supported);
+}
 
-  bool has(const char* key) const;
-  /// The object under a key; nullptr if absent or null.
-  const nlohmann::json* object(const char* key) const;
-  const std::string& file() const { return file_; }
+/// A switch whose other position is not implemented; absent is `value`.
+inline void require(const JsonObject& json, std::string_view key, bool value) {
+  if (json.boolean(key, value) != value) refuse(json, key, value ? "false" : "true", value ? "true" : "false");
+}
 
-  /// A switch whose other position is not implemented.
-  void require(const char* key, bool value) const;
-  /// `architectures`, if given, must name this one.
-  void require_architecture(std::string_view name) const;
-  [[noreturn]] void refuse(const char* key, const std::string& value, std::string_view supported) const;
-
- private:
-  const nlohmann::json* find(Keys keys, const char*& key) const;
-  [[noreturn]] void wrong_type(const char* key, const nlohmann::json& value, std::string_view expected) const;
-
-  const nlohmann::json& json_;
-  const std::string& file_;
-};
-
-}  // namespace chiron
+}  // namespace chiron::hf

@@ -202,35 +202,34 @@ nlohmann::json Llama::hf_config() const {
 }
 
 /// Both spellings: rope_theta with rope_scaling, and rope_parameters with everything.
-RopeConfig read_rope(const HfConfig& json) {
+RopeConfig read_rope(const JsonObject& json) {
   RopeConfig r;
   r.theta = json.number("rope_theta", 10000);
-  const nlohmann::json* given = json.object("rope_parameters");
-  if (!given) given = json.object("rope_scaling");
-  if (!given) return r;
-  HfConfig rope(*given, json.file());
+  const std::string_view key = hf::spelling(json, {"rope_parameters", "rope_scaling"});
+  if (!json.has(key)) return r;
+  const JsonObject rope = json.object(key);
   r.theta = rope.number("rope_theta", r.theta);
-  std::string type = rope.text({"rope_type", "type"}, "default");
+  std::string type = rope.text(hf::spelling(rope, {"rope_type", "type"}), "default");
   if (type == "default") return r;
   if (type == "linear") r.scaling = RopeType::linear;
   else if (type == "llama3") r.scaling = RopeType::llama3;
-  else rope.refuse("rope_type", type, "default, linear, llama3");
+  else hf::refuse(rope, "rope_type", type, "default, linear, llama3");
   r.factor = rope.number("factor");
   if (r.scaling == RopeType::linear) return r;
   r.low_freq_factor = rope.number("low_freq_factor");
   r.high_freq_factor = rope.number("high_freq_factor");
-  r.original_max_seq_len = rope.integer({"original_max_position_embeddings"});
+  r.original_max_seq_len = rope.integer("original_max_position_embeddings");
   return r;
 }
 
-ModelConfig read_config(const HfConfig& json) {
+ModelConfig read_config(const JsonObject& json) {
   ModelConfig m;
   m.family = Family::llama;
-  m.vocab_size = json.integer({"vocab_size"});
-  m.d_model = json.integer({"hidden_size"});
-  m.d_ff = json.integer({"intermediate_size"});
-  m.num_layers = json.integer({"num_hidden_layers"});
-  m.num_heads = json.integer({"num_attention_heads"});
+  m.vocab_size = json.integer("vocab_size");
+  m.d_model = json.integer("hidden_size");
+  m.d_ff = json.integer("intermediate_size");
+  m.num_layers = json.integer("num_hidden_layers");
+  m.num_heads = json.integer("num_attention_heads");
   m.num_kv_heads = json.integer("num_key_value_heads", m.num_heads);
   m.head_dim = json.integer("head_dim", 0);
   m.max_seq_len = json.integer("max_position_embeddings", 2048);
@@ -241,7 +240,7 @@ ModelConfig read_config(const HfConfig& json) {
   m.mlp_bias = json.boolean("mlp_bias", false);
   m.attention_dropout = json.number("attention_dropout", 0);
   m.activation = MlpActivation::silu;
-  if (std::string act = json.text("hidden_act", "silu"); act != "silu") json.refuse("hidden_act", act, "silu");
+  if (std::string act = json.text("hidden_act", "silu"); act != "silu") hf::refuse(json, "hidden_act", act, "silu");
   m.rope = read_rope(json);
   return m;
 }

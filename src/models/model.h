@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_file.h"
 #include "models/config.h"
 #include "nn/ctx.h"
 #include "nn/linear.h"
@@ -67,8 +68,8 @@ class Model {
 /// Builds a model of the config's family.
 std::unique_ptr<Model> make_model(const ModelSetup& setup);
 
-/// The config that a Hugging Face config.json describes. DataError names `file` and the key if it is missing, of the
+/// The config that a Hugging Face config.json describes. DataError names the file and the key if it is missing, of the
 /// wrong type, or asks for something that is not implemented.
-ModelConfig config_from_hf(const nlohmann::json& json, const std::string& file);
+ModelConfig config_from_hf(const JsonObject& json);
 
 }  // namespace chiron

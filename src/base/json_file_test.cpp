@@ -1,4 +1,4 @@
-#include "io/json_file.h"
+#include "base/json_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
