@@ -147,13 +147,19 @@ void FileWriter::put(const char* data, size_t bytes) {
 
 void FileWriter::write(const void* data, size_t bytes) {
   CHECK(fd_ >= 0, "write after close of {}", path_);
-  if (bytes == 0) return;
-  if (hasher_) hasher_->update(data, bytes);
   size_ += static_cast<int64_t>(bytes);
-  const char* from = static_cast<const char*>(data);
-  if (buffer_.size() + bytes > kBufferBytes) flush();
-  if (bytes >= kBufferBytes) return put(from, bytes);
-  buffer_.insert(buffer_.end(), from, from + bytes);
+  // In pieces, so that the hasher leaves them in the cache for the copy that follows.
+  for (const char* from = static_cast<const char*>(data); bytes > 0;) {
+    size_t piece = std::min(bytes, kBufferBytes);
+    if (hasher_) hasher_->update(from, piece);
+    if (buffer_.size() + piece > kBufferBytes) flush();
+    if (piece == kBufferBytes)
+      put(from, piece);
+    else
+      buffer_.insert(buffer_.end(), from, from + piece);
+    from += piece;
+    bytes -= piece;
+  }
 }
 
 void FileWriter::flush() {
@@ -320,12 +326,13 @@ bool FileLock::take(const std::string& path, bool wait) {
   int result;
   do result = ::flock(fd_, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
   while (result != 0 && errno == EINTR);
-  int error = result != 0 ? errno : 0;
-  std::string pid = fmt::format("{}\n", getpid());
-  if (!error && (operate(Op::takes_none, [&] { return ::ftruncate(fd_, 0); }) != 0 ||
-                 !operate_write(fd_, pid.data(), pid.size())))
-    error = errno;
-  if (!error) return true;
+  if (result == 0) {
+    // Who holds the lock is only told to others: a full disk must not keep anybody from taking it.
+    std::string pid = fmt::format("{}\n", getpid());
+    if (operate(Op::takes_none, [&] { return ::ftruncate(fd_, 0); }) == 0) operate_write(fd_, pid.data(), pid.size());
+    return true;
+  }
+  int error = errno;
   ::close(std::exchange(fd_, -1));
   if (error != EWOULDBLOCK) throw_io_error("lock", path, error);
   return false;

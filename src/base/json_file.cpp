@@ -20,6 +20,11 @@ std::string place(std::string_view text, size_t byte) {
   return fmt::format("{}:{}", line, before.size() - (start == std::string_view::npos ? 0 : start + 1) + 1);
 }
 
+bool is_int64(const json& value) {
+  bool too_large = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  return value.is_number_integer() && !too_large;
+}
+
 /// As it stands in the file, cut to a length that a message can carry.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -91,8 +96,7 @@ void JsonObject::wrong(std::string_view key, const json& value, std::string_view
 
 int64_t JsonObject::integer(std::string_view key) const {
   const json& value = at(key);
-  bool too_large = value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
-  if (!value.is_number_integer() || too_large) wrong(key, value, "an integer");
+  if (!is_int64(value)) wrong(key, value, "an integer");
   return value.get<int64_t>();
 }
 int64_t JsonObject::integer(std::string_view key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
@@ -132,7 +136,7 @@ std::vector<int64_t> JsonObject::integers(std::string_view key) const {
   if (!value->is_array()) return {integer(key)};
   std::vector<int64_t> all;
   for (const json& item : *value) {
-    if (!item.is_number_integer()) wrong(key, *value, "an integer or a list of integers");
+    if (!is_int64(item)) wrong(key, *value, "an integer or a list of integers");
     all.push_back(item.get<int64_t>());
   }
   return all;

@@ -250,7 +250,8 @@ TEST_F(Safetensors, OrderAndPaddingOfTheReferenceWriter) {
   std::string text = read_file(path);
   std::string header =
       R"({"__metadata__":{"format":"pt","more":"x\"y"},"z":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
-      R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[16,32]},"b":{"dtype":"F32","shape":[4],"data_offsets":[32,48]},)"
+      R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[16,32]},)"
+      R"("b":{"dtype":"F32","shape":[4],"data_offsets":[32,48]},)"
       R"("h":{"dtype":"BF16","shape":[3],"data_offsets":[48,54]}})";
   uint64_t size = 0;
   std::memcpy(&size, text.data(), 8);
