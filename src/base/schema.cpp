@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
 #include "base/spelling.h"
 
 namespace chiron {
@@ -113,17 +114,13 @@ std::vector<Difference> differences(const Schema& before, const Schema& now) {
 }
 
 std::string fingerprint(const Schema& schema) {
-  // Sorted, so that the order in which a program lists its options has no say either. FNV-1a, 64 bits.
+  // Sorted, so that the order in which a program lists its options has no say.
   std::vector<std::string> lines;
   for (const auto& option : schema.options()) {
     if (!option->may_change()) lines.push_back(option->key() + ": " + option->yaml() + "\n");
   }
   std::sort(lines.begin(), lines.end());
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::string& line : lines) {
-    for (char c : line) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  return fmt::format("{:016x}", hash);
+  return hash128(fmt::format("{}", fmt::join(lines, ""))).hex();
 }
 
 }  // namespace chiron

@@ -101,7 +101,7 @@ struct Difference {
 /// The options that differ and may not change when a run is resumed. Both schemas describe the same struct.
 std::vector<Difference> differences(const Schema& before, const Schema& now);
 
-/// 16 hex digits over keys and values of the options that may not change on resume, that is, those that define the
+/// 32 hex digits over keys and values of the options that may not change on resume, that is, those that define the
 /// numbers. Independent of machine, order of keys in the file and options that have no say.
 std::string fingerprint(const Schema& schema);
 

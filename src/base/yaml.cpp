@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "base/error.h"
+#include "base/files.h"
 
 namespace chiron {
 
@@ -111,16 +108,7 @@ std::string YamlNode::shown() const {
   return quoted || text.empty() ? fmt::format("\"{}\"", text) : text;
 }
 
-YamlNode read_yaml(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  errno = 0;
-  // An empty file sets the failbit of <<, a folder the badbit of the read.
-  if (!in || (in.peek() != std::ifstream::traits_type::eof() && !(text << in.rdbuf())) || in.bad()) {
-    throw IoError("{}: cannot read this configuration: {}", file, errno ? std::strerror(errno) : "not a regular file");
-  }
-  return parse(std::move(text).str(), file, true);
-}
+YamlNode read_yaml(const std::string& file) { return parse(read_file(file), file, true); }
 
 YamlNode parse_yaml(const std::string& text, const std::string& name) { return parse(text, name, true); }
 

@@ -3,9 +3,8 @@
 namespace chiron::cli {
 
 std::string Argument::synopsis() const {
-  std::string text = kind == Kind::value ? spelling + " " + value_name : spelling;
-  if (!required) text = "[" + text + "]";
-  return repeated ? text + "..." : text;
+  std::string text = kind == Kind::value ? fmt::format("{} {}", spelling, value_name) : spelling;
+  return fmt::format("{}{}{}{}", required ? "" : "[", text, required ? "" : "]", repeated ? "..." : "");
 }
 
 std::string Command::synopsis() const {

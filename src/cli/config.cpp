@@ -1,9 +1,8 @@
 #include "cli/config.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
+#include "base/files.h"
 #include "base/schema_docs.h"
 #include "train/options.h"
 
@@ -71,11 +70,10 @@ ExitCode config_init(const ConfigInitArgs& args) {
     print(text);
     return ExitCode::done;
   }
-  std::FILE* file = std::fopen(args.file.c_str(), "wx");
-  if (!file && errno == EEXIST) throw ConfigError("{} exists; choose another name or remove it", args.file);
-  if (!file) throw IoError("{}: cannot write: {}", args.file, std::strerror(errno));
-  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !written) throw IoError("{}: cannot write: {}", args.file, std::strerror(errno));
+  if (file_exists(args.file) || directory_exists(args.file)) {
+    throw ConfigError("{} exists; choose another name or remove it", args.file);
+  }
+  write_file(args.file, text);
   print("wrote " + args.file + "; next: chiron train " + args.file + "\n");
   return ExitCode::done;
 }

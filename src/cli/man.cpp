@@ -1,25 +1,31 @@
 #include "cli/man.h"
 
 #include <cstdio>
+#include <sstream>
 
+#include "base/schema_docs.h"
 #include "cli/help.h"
 
 namespace chiron::cli {
 
 namespace {
 
-/// Text that roff prints as it stands.
+/// Text that roff prints as it stands, in short lines.
 std::string roff(const std::string& text) {
   std::string safe;
-  for (char c : text) {
-    if (c == '\\')
-      safe += "\\e";
-    else if (c == '-')
-      safe += "\\-";
-    else
-      safe += c;
+  std::istringstream lines(wrap(text, 64, ""));
+  for (std::string line; std::getline(lines, line);) {
+    if (!safe.empty()) safe += '\n';
+    if (line.starts_with('.') || line.starts_with('\'')) safe += "\\&";
+    for (char c : line) {
+      if (c == '\\')
+        safe += "\\e";
+      else if (c == '-')
+        safe += "\\-";
+      else
+        safe += c;
+    }
   }
-  if (!safe.empty() && (safe[0] == '.' || safe[0] == '\'')) safe.insert(0, "\\&");
   return safe;
 }
 

@@ -40,7 +40,8 @@ void declare(CLI::App& app, Node& node) {
         app.add_option(argument.spelling, words)->allow_extra_args(false);
         break;
       case Argument::Kind::positional:
-        app.add_option(argument.spelling, words)->expected(argument.repeated ? -1 : 1);
+        app.add_option(argument.spelling, words)->expected(-1);
+        break;
     }
   }
 }
@@ -93,6 +94,8 @@ void take_words(const Node& node) {
         list.values.push_back({.kind = YamlNode::Kind::scalar, .text = word, .place = where});
       }
       argument.option->set(list);
+    } else if (words.size() > 1 && argument.kind == Argument::Kind::positional) {
+      throw ConfigError("{}: one word too many: {}; usage: {}", where, words[1], command.synopsis());
     } else if (words.size() > 1 && argument.kind == Argument::Kind::value) {
       throw ConfigError("{}: {} is given {} times, and takes one value", where, argument.spelling, words.size());
     } else {
@@ -137,6 +140,9 @@ Request parse(std::vector<Command>& table, const std::vector<std::string>& words
         if (node.app == app) chosen = &node;
       }
     }
+  } catch (const CLI::ArgumentMismatch& e) {
+    std::string text = e.what();
+    throw ConfigError("chiron: {} takes a value, and none follows", text.substr(0, text.find(':')));
   } catch (const CLI::ParseError& e) {
     throw ConfigError("chiron: {}", e.what());
   }

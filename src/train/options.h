@@ -111,7 +111,7 @@ std::string to_yaml(const Options& options);
 
 /// Options that may not change on resume and differ.
 std::vector<Difference> differences(const Options& before, const Options& now);
-/// 16 hex digits over all options that define the numbers.
+/// 32 hex digits over all options that define the numbers.
 std::string fingerprint(const Options& options);
 
 }  // namespace chiron

@@ -1,0 +1,209 @@
+#include "cli/parse.h"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+
+#include "base/files.h"
+#include "base/temp_dir.h"
+#include "cli/config.h"
+#include "cli/help.h"
+#include "cli/man.h"
+#include "train/options.h"
+
+namespace chiron::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+std::string error_of(const std::vector<std::string>& words) {
+  auto table = commands();
+  try {
+    parse(table, words);
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+struct Outcome {
+  int code;
+  std::string text;  ///< of both outputs
+};
+
+Outcome shell(const std::string& line) {
+  std::FILE* pipe = ::popen((line + " 2>&1").c_str(), "r");
+  CHECK(pipe);
+  std::string text;
+  for (int c; (c = std::fgetc(pipe)) != EOF;) text += static_cast<char>(c);
+  int status = ::pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+}
+
+Outcome chiron(const std::string& words) { return shell(CHIRON_PROGRAM " " + words); }
+
+TEST(CommandLine, TheListOfCommandsAndOptionsIsFrozen) {
+  std::vector<std::string> lines;
+  for (const Command& command : commands()) lines.push_back(command.synopsis());
+  EXPECT_THAT(
+      lines,
+      ElementsAre("chiron train CONFIG [--set OPTION=VALUE]... [--out DIR] [--fresh]",
+                  "chiron plan CONFIG [--set OPTION=VALUE]... [--ops]", "chiron config COMMAND",
+                  "chiron config show CONFIG [--set OPTION=VALUE]...",
+                  "chiron config check CONFIG... [--set OPTION=VALUE]...", "chiron config schema [--format FORMAT]",
+                  "chiron config init [FILE]", "chiron prepare IN... --out DIR [--tokenizer byte|FILE] [--train-bpe N]",
+                  "chiron check MODEL --against FILE [--device DEVICE] [--tolerance X]",
+                  "chiron generate MODEL [--prompt TEXT] [--prompt-ids IDS] [--max-tokens N] [--temperature X] "
+                  "[--top-k K] [--top-p P] [--seed N] [--stop TEXT]... [--device DEVICE] [--threads N]",
+                  "chiron eval MODEL --data DIR... [--batch-size N] [--seq-len N] [--device DEVICE] [--threads N]",
+                  "chiron export RUN --to DIR", "chiron doctor", "chiron bench [SUBJECT] [--threads N]", "chiron man"));
+}
+
+TEST(CommandLine, TheParserTakesWhatTheTableLists) {
+  for (const Command& row : commands()) {
+    if (!row.run) continue;
+    std::vector<std::string> words;
+    for (size_t space, begin = 0; begin != std::string::npos; begin = space == std::string::npos ? space : space + 1) {
+      space = row.name.find(' ', begin);
+      words.push_back(row.name.substr(begin, space - begin));
+    }
+    for (const Argument& a : row.arguments) {
+      std::string allowed = a.option->allowed();
+      std::string value = allowed.starts_with("one of ")    ? allowed.substr(7, allowed.find(',') - 7)
+                          : allowed.starts_with("a string") ? "word"
+                                                            : "1";
+      if (a.kind != Argument::Kind::positional) words.push_back(a.spelling);
+      if (a.kind != Argument::Kind::flag) words.push_back(value);
+    }
+    auto table = commands();
+    Request request = parse(table, words);
+    ASSERT_EQ(request.kind, Request::Kind::run) << row.name;
+    EXPECT_EQ(request.command->name, row.name);
+    for (const Argument& a : request.command->arguments) EXPECT_NE(a.option->place(), "") << row.name << a.spelling;
+  }
+}
+
+TEST(CommandLine, HelpAndManNameWhatTheTableLists) {
+  auto table = commands();
+  std::string page = man_page(table);
+  for (const Command& command : table) {
+    std::string help = command_help(table, command);
+    EXPECT_THAT(help, HasSubstr(command.summary));
+    for (const Argument& a : command.arguments) EXPECT_THAT(help, HasSubstr("  " + a.spelling)) << command.name;
+    if (!command.hidden && command.name.find(' ') == std::string::npos) {
+      EXPECT_THAT(program_help(table), HasSubstr("\n  " + command.name + " "));
+    }
+    if (!command.hidden && command.run) EXPECT_THAT(page, HasSubstr(".SS chiron " + command.name + "\n"));
+  }
+  EXPECT_EQ(page.find("chiron man"), std::string::npos) << "hidden";
+}
+
+TEST(CommandLine, ManPageIsAccepted) {
+  if (shell("command -v mandoc").code != 0) GTEST_SKIP() << "mandoc is not installed";
+  TempDir dir;
+  std::string file = dir / "chiron.1";
+  write_file(file, man_page(commands()));
+  Outcome lint = shell("mandoc -T lint -W warning " + file);
+  EXPECT_EQ(lint.code, 0) << lint.text;
+  EXPECT_EQ(lint.text, "");
+}
+
+TEST(CommandLine, ArgumentsReachTheirStruct) {
+  TrainArgs args;
+  std::vector<Command> table;
+  std::string seen;
+  table.push_back(make_command<TrainArgs>("train", "x.", [&](const TrainArgs& a) {
+    args = a;
+    return ExitCode::done;
+  }));
+  Request request = parse(table, {"train", "a.yaml", "--set", "x=[1, 2]", "--fresh", "--set", "y=3", "--out=d"});
+  EXPECT_EQ(request.command->run(), ExitCode::done);
+  EXPECT_EQ(args.config, "a.yaml");
+  EXPECT_THAT(args.sets, ElementsAre("x=[1, 2]", "y=3"));
+  EXPECT_EQ(args.out, "d");
+  EXPECT_TRUE(args.fresh);
+  auto fresh = parse(table, {"train", "train"});
+  fresh.command->run();
+  EXPECT_EQ(args.config, "train") << "a command's name is a word like any other after the command";
+}
+
+TEST(CommandLine, ValuesMayLookLikeOptions) {
+  auto table = commands();
+  Request request = parse(table, {"generate", "m", "--prompt", "--not an option", "--stop", "[x]"});
+  for (const Argument& a : request.command->arguments) {
+    if (a.spelling == "--prompt") EXPECT_EQ(a.option->yaml(), "\"--not an option\"");
+    if (a.spelling == "--stop") EXPECT_EQ(a.option->yaml(), "[\"[x]\"]");
+  }
+}
+
+TEST(CommandLine, ErrorsNameTheWordAndTheNearest) {
+  EXPECT_THAT(error_of({"trian"}), HasSubstr("there is no command trian; did you mean train?"));
+  EXPECT_THAT(error_of({"xyzzy"}), HasSubstr("The commands are train, plan"));
+  EXPECT_THAT(error_of({"config", "shwo"}), HasSubstr("chiron config: there is no command shwo; did you mean show?"));
+  EXPECT_THAT(error_of({"train", "x", "--fersh"}), HasSubstr("no option --fersh; did you mean --fresh?"));
+  EXPECT_THAT(error_of({"train", "x", "--qqqqqq=3"}), HasSubstr("`chiron train --help` lists them"));
+  EXPECT_THAT(error_of({"--versoin"}), HasSubstr("did you mean --version?"));
+  EXPECT_THAT(error_of({"train"}), HasSubstr("chiron train: CONFIG is missing; usage: chiron train CONFIG"));
+  EXPECT_THAT(error_of({"train", "a", "b"}), HasSubstr("one word too many: b"));
+  EXPECT_THAT(error_of({"doctor", "b"}), HasSubstr("one word too many: b"));
+  EXPECT_THAT(error_of({"prepare", "a"}), HasSubstr("--out is missing"));
+  EXPECT_THAT(error_of({"train", "x", "--out"}), HasSubstr("--out takes a value"));
+  EXPECT_THAT(error_of({"train", "x", "--out", "a", "--out", "b"}), HasSubstr("--out is given 2 times"));
+  EXPECT_THAT(error_of({"generate", "m", "--top-k", "010"}), HasSubstr("--top-k: 010 has a leading zero"));
+  EXPECT_THAT(error_of({"generate", "m", "--top-p", "0"}), HasSubstr("allowed: a number > 0 and <= 1"));
+  EXPECT_THAT(error_of({"generate", "m", "--device", "gup"}), HasSubstr("did you mean gpu?"));
+  EXPECT_THAT(error_of({"bench", "opps"}), HasSubstr("allowed: one of step, ops"));
+  EXPECT_NE(error_of({"train", "x", "--fresh=false"}), "no error");
+}
+
+TEST(CommandLine, HelpNeedsNothingElse) {
+  auto table = commands();
+  EXPECT_EQ(parse(table, {}).kind, Request::Kind::help);
+  EXPECT_EQ(parse(table, {"--help"}).command, nullptr);
+  EXPECT_EQ(parse(table, {"train", "--help"}).command->name, "train");
+  EXPECT_EQ(parse(table, {"prepare", "-h"}).command->name, "prepare");
+  EXPECT_EQ(parse(table, {"config"}).command->name, "config");
+  EXPECT_EQ(parse(table, {"--version"}).kind, Request::Kind::version);
+}
+
+TEST(CommandLine, TheProgramAnswersWithExitCodes) {
+  EXPECT_EQ(chiron("--help").code, 0);
+  EXPECT_THAT(chiron("--version").text, StartsWith("chiron 0."));
+  Outcome wrong = chiron("trian");
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.text, StartsWith("chiron: error: "));
+  EXPECT_EQ(chiron("config show /does/not/exist.yaml").code, 4);
+  EXPECT_EQ(chiron("config show " CHIRON_SOURCE_DIR "/configs/tiny.yaml --set training.seed=x").code, 2);
+}
+
+TEST(CommandLine, ConfigCommands) {
+  TempDir dir;
+  std::string file = dir / "new.yaml";
+  EXPECT_EQ(chiron("config init " + file).code, 0);
+  EXPECT_EQ(read_file(file), starter_document());
+  Outcome again = chiron("config init " + file);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.text, HasSubstr("exists"));
+  EXPECT_EQ(chiron("config check " + file).text, file + ": good\n");
+  Outcome shown = chiron("config show " + file + " --set training.seed=7");
+  EXPECT_EQ(shown.code, 0);
+  EXPECT_EQ(shown.text, to_yaml(load_options(file, {"training.seed=7"})));
+  EXPECT_EQ(chiron("config schema --format json").text, schema_document(SchemaFormat::json));
+}
+
+TEST(CommandLine, TheReferenceOfOptionsIsUpToDate) {
+  EXPECT_EQ(read_file(CHIRON_SOURCE_DIR "/docs/config.md"), schema_document(SchemaFormat::markdown))
+      << "run: ./chiron config schema --format markdown > docs/config.md";
+}
+
+TEST(CommandLine, DoctorSaysWhatThereIs) {
+  Outcome doctor = chiron("doctor");
+  EXPECT_EQ(doctor.code, 0);
+  for (const char* part : {"cores", "BLIS", "memory", "GiB", "GPU", "g++"}) EXPECT_THAT(doctor.text, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace chiron::cli
