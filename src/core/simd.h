@@ -52,13 +52,21 @@ inline Vec<Acc<T>> load(const T* p) {
     std::memcpy(&v, &wide, sizeof v);
     return v;
   } else {
+    Vec<uint16_t> raw;
+    std::memcpy(&raw, p, sizeof raw);
+    Vec<uint32_t> wide = __builtin_convertvector(raw, Vec<uint32_t>), mag = (wide & 0x7fffu) << 13, bits;
+    // As a float's, the exponent field is 112 too small: a product mends it, for subnormals too.
     F32 v;
-    for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(p[i]);
+    std::memcpy(&v, &mag, sizeof v);
+    v *= 0x1p112f;
+    std::memcpy(&bits, &v, sizeof bits);
+    bits = (mag >= 0x7c00u << 13 ? mag | 0x7f800000u : bits) | (wide & 0x8000u) << 16;
+    std::memcpy(&v, &bits, sizeof v);
     return v;
   }
 }
 
-/// Rounds sixteen values to T and stores them. bf16 rounds to nearest even, like bf16's constructor.
+/// Rounds sixteen values to T and stores them: to nearest even, with the bits that T's constructor gives.
 template <class T>
 inline void store(T* p, Vec<Acc<T>> v) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
@@ -71,7 +79,20 @@ inline void store(T* p, Vec<Acc<T>> v) {
     Vec<uint16_t> raw = __builtin_convertvector((nan ? (u | 0x400000u) : rounded) >> 16, Vec<uint16_t>);
     std::memcpy(static_cast<void*>(p), &raw, sizeof raw);
   } else {
-    for (int i = 0; i < kLanes; ++i) p[i] = T(v[i]);
+    // f16's constructor, its branches as selections.
+    Vec<uint32_t> u, small;
+    std::memcpy(&u, &v, sizeof u);
+    Vec<uint32_t> mag = u & 0x7fffffffu;
+    F32 aligned;
+    std::memcpy(&aligned, &mag, sizeof aligned);
+    aligned += 0.5f;
+    std::memcpy(&small, &aligned, sizeof small);
+    Vec<uint32_t> half = (mag - 0x38000000u + 0xfffu + ((mag >> 13) & 1u)) >> 13;
+    half = mag < 0x38800000u ? small - 0x3f000000u : half;
+    half = mag >= 0x477ff000u ? splat<uint32_t>(0x7c00u) : half;
+    half = mag > 0x7f800000u ? splat<uint32_t>(0x7e00u) : half;
+    Vec<uint16_t> raw = __builtin_convertvector(half | ((u >> 16) & 0x8000u), Vec<uint16_t>);
+    std::memcpy(static_cast<void*>(p), &raw, sizeof raw);
   }
 }
 

@@ -62,6 +62,25 @@ TEST(Cast, EveryPairOfKinds) {
   expect_from<f16>();
 }
 
+TEST(Cast, EveryF16AndItsNeighbours) {
+  ThreadPool pool(2);
+  Stream s({}, pool);
+  std::vector<f16> all(1 << 16), back(all.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint16_t>(i);
+  std::vector<float> wide(all.size());
+  cast(s, tensor_of(wide), tensor_of(all));
+  for (size_t i = 0; i < all.size(); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(static_cast<float>(all[i]))) << i;
+  // Every bit pattern around the values, and around the halves between them.
+  for (uint32_t offset : {0u, 1u, ~0u, 0xfffu, 0x1000u, 0x1001u}) {
+    std::vector<float> near(wide.size());
+    for (size_t i = 0; i < wide.size(); ++i)
+      near[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(wide[i]) + offset);
+    cast(s, tensor_of(back), tensor_of(near));
+    for (size_t i = 0; i < near.size(); ++i) ASSERT_EQ(back[i].bits, f16(near[i]).bits) << i << " offset " << offset;
+  }
+}
+
 TEST(Cast, NanStaysNan) {
   ThreadPool pool(1);
   Stream s({}, pool);
