@@ -18,6 +18,11 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
+/// The instruction sets for which CPU loops are compiled.
+enum class CpuLevel : uint8_t { baseline, avx2, avx512 };
+/// The best one that this machine has, found once.
+CpuLevel cpu_level();
+
 /// dtype and sizes of one operand of an op, for traces and messages.
 struct Operand {
   DType dtype;
@@ -80,6 +85,11 @@ class Stream {
   template <class F>
   void parallel(int64_t n, int64_t grain, F&& f);
 
+  /// The same, but f is compiled for one instruction set only, which the machine must have: for loops that are written
+  /// for its registers (see cpu_level).
+  template <CpuLevel kLevel, class F>
+  void parallel_at(int64_t n, int64_t grain, F&& f);
+
  private:
   explicit Stream(Device device) : device_(device) {}
   Device device_;
@@ -110,11 +120,6 @@ class OpScope {
   Stream& s_;
   OpInfo info_;
 };
-
-/// The instruction sets for which CPU loops are compiled.
-enum class CpuLevel : uint8_t { baseline, avx2, avx512 };
-/// The best one that this machine has, found once.
-CpuLevel cpu_level();
 
 namespace detail {
 
@@ -148,16 +153,27 @@ template <class F>
 
 template <class F>
 void Stream::parallel(int64_t n, int64_t grain, F&& f) {
+#if defined(__x86_64__) && !defined(CHIRON_BASELINE_ONLY)
+  if (cpu_level() == CpuLevel::avx512) return parallel_at<CpuLevel::avx512>(n, grain, f);
+  if (cpu_level() == CpuLevel::avx2) return parallel_at<CpuLevel::avx2>(n, grain, f);
+#endif
+  parallel_at<CpuLevel::baseline>(n, grain, f);
+}
+
+template <CpuLevel kLevel, class F>
+void Stream::parallel_at(int64_t n, int64_t grain, F&& f) {
   CHECK(!dry() && device_.kind == DeviceKind::cpu, "parallel() needs a running CPU stream");
   if (n <= 0) return;
   if (grain < 1) grain = 1;
   using Body = std::remove_reference_t<F>;
   detail::Ranges<Body> ranges{&f, n, grain};
-  ThreadPool::Job job = detail::run_baseline<Body>;
+  ThreadPool::Job job;
 #if defined(__x86_64__) && !defined(CHIRON_BASELINE_ONLY)
-  if (cpu_level() == CpuLevel::avx512) job = detail::run_avx512<Body>;
-  else if (cpu_level() == CpuLevel::avx2) job = detail::run_avx2<Body>;
+  if constexpr (kLevel == CpuLevel::avx512) job = detail::run_avx512<Body>;
+  else if constexpr (kLevel == CpuLevel::avx2) job = detail::run_avx2<Body>;
+  else
 #endif
+    job = detail::run_baseline<Body>;
   pool_->run((n + grain - 1) / grain, job, &ranges);
 }
 

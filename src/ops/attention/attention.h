@@ -7,14 +7,18 @@
 
 namespace chiron {
 
+/// Kernels hold rows of this many elements on their stacks.
+inline constexpr int64_t kMaxHeadDim = 256;
+
 /// What may attend to what, and how. Query row t of a sequence sits at offset q_offset + t, key row j at k_offset + j;
 /// query i sees keys j with  max(start, i - window + 1) <= j <= i  (offsets within the sequence).
 struct AttentionShape {
   int64_t sequences = 0;  ///< B; q has B * q_length rows, k and v have B * k_length, sequence by sequence
   int64_t q_length = 0, k_length = 0;
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;  ///< head h reads kv head h / (heads / kv_heads)
-  float scale = 0;                                ///< multiplies q k^T: usually 1 / sqrt(head_dim)
-  int64_t window = 0;                             ///< sliding window in tokens; 0 = none
+  /// Head h reads kv head h / (heads / kv_heads); head_dim is at most kMaxHeadDim.
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0;     ///< multiplies q k^T: usually 1 / sqrt(head_dim)
+  int64_t window = 0;  ///< sliding window in tokens; 0 = none
   int64_t q_offset = 0, k_offset = 0;
   /// Offset within the sequence of the first token of each query's document: (B * q_length) i32; absent = 0.
   View starts;
