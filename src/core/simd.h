@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -36,6 +37,36 @@ template <class A>
 inline Vec<A> splat(A x) {
   return x - Vec<A>{};
 }
+
+/// Lanes of a value as signed integers of the same width, and back. Choices between lanes are made with masks (all ones
+/// or zero) from sign bits: comparisons of vectors wider than the machine's registers are done lane by lane by GCC.
+template <class A>
+using Bits = Vec<std::conditional_t<sizeof(A) == 8, int64_t, int32_t>>;
+template <class A>
+inline Bits<A> bits_of(Vec<A> v) {
+  Bits<A> bits;
+  std::memcpy(&bits, &v, sizeof v);
+  return bits;
+}
+template <class A>
+inline Vec<A> from_bits(Bits<A> bits) {
+  Vec<A> v;
+  std::memcpy(&v, &bits, sizeof v);
+  return v;
+}
+/// All ones in the lanes whose sign bit is set.
+template <class A>
+inline Bits<A> sign_mask(Vec<A> v) {
+  return bits_of<A>(v) >> (8 * sizeof(A) - 1);
+}
+/// a where the mask is all ones, b where it is zero.
+template <class A>
+inline Vec<A> select(Bits<A> mask, Vec<A> a, Vec<A> b) {
+  Bits<A> x = bits_of<A>(a), y = bits_of<A>(b);
+  return from_bits<A>(y ^ ((x ^ y) & mask));
+}
+/// All ones where a float is NaN.
+inline I32 nan_mask(F32 v) { return (0x7f800000 - (bits_of<float>(v) & 0x7fffffff)) >> 31; }
 
 /// Loads sixteen elements of any float kind and widens them to Acc<T>.
 template <class T>
@@ -74,9 +105,9 @@ inline void store(T* p, Vec<Acc<T>> v) {
   } else if constexpr (std::is_same_v<T, bf16>) {
     Vec<uint32_t> u;
     std::memcpy(&u, &v, sizeof u);
-    Vec<uint32_t> rounded = u + 0x7fffu + ((u >> 16) & 1u);
-    auto nan = (u & 0x7fffffffu) > 0x7f800000u;
-    Vec<uint16_t> raw = __builtin_convertvector((nan ? (u | 0x400000u) : rounded) >> 16, Vec<uint16_t>);
+    Vec<uint32_t> rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
+    auto nan = (Vec<uint32_t>)nan_mask(v);
+    Vec<uint16_t> raw = __builtin_convertvector((rounded ^ ((rounded ^ quiet) & nan)) >> 16, Vec<uint16_t>);
     std::memcpy(static_cast<void*>(p), &raw, sizeof raw);
   } else {
     // f16's constructor, its branches as selections.
@@ -126,13 +157,14 @@ inline A sum(Vec<A> v) {
   return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
+/// The larger and the smaller of two numbers, lane by lane; where one is NaN, either of the two.
 template <class A>
 inline Vec<A> max(Vec<A> a, Vec<A> b) {
-  return a > b ? a : b;
+  return select<A>(sign_mask<A>(a - b), b, a);
 }
 template <class A>
 inline Vec<A> min(Vec<A> a, Vec<A> b) {
-  return a < b ? a : b;
+  return select<A>(sign_mask<A>(a - b), a, b);
 }
 template <class A>
 inline A max_of(Vec<A> v) {
@@ -160,11 +192,11 @@ inline Vec<A> exp(Vec<A> x) {
     for (int i = 0; i < kLanes; ++i) y[i] = std::exp(x[i]);
     return y;
   } else {
-    constexpr float kLow = -87.33654f, kHigh = 88.72284f;
-    F32 in = x;
-    x = min<float>(max<float>(x, splat(kLow)), splat(kHigh));
-    // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer.
-    F32 n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+    constexpr float kHigh = 88.72284f, kLow = 87.33654f;
+    // Lanes out of range compute nonsense, which is replaced at the end.
+    // Adding 1.5 * 2^23 rounds to the nearest integer, which then stands in the low bits.
+    constexpr float kRound = 12582912.0f;
+    F32 rounded = x * 1.44269504f + kRound, n = rounded - kRound;
     F32 r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
     F32 p = splat(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
@@ -174,15 +206,13 @@ inline Vec<A> exp(Vec<A> x) {
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
     // 2^n in two factors, so that n = 128 (x near 88.7) does not overflow the exponent field early.
-    I32 half = __builtin_convertvector(n, I32) >> 1, rest = __builtin_convertvector(n, I32) - half;
-    I32 a = (half + 127) << 23, b = (rest + 127) << 23;
-    F32 fa, fb;
-    std::memcpy(&fa, &a, sizeof fa);
-    std::memcpy(&fb, &b, sizeof fb);
-    F32 y = p * fa * fb;
-    y = in < kLow ? F32{} : y;
-    y = in > kHigh ? splat(__builtin_inff()) : y;
-    return in == in ? y : in;
+    I32 power = bits_of<float>(rounded) - std::bit_cast<int32_t>(kRound), half = power >> 1, rest = power - half;
+    F32 y = p * from_bits<float>((half + 127) << 23) * from_bits<float>((rest + 127) << 23);
+    I32 magnitude = bits_of<float>(x) & 0x7fffffff;
+    I32 over = (std::bit_cast<int32_t>(kHigh) - magnitude) >> 31;
+    I32 under = ((std::bit_cast<int32_t>(kLow) - magnitude) >> 31) & sign_mask<float>(x) & ~nan_mask(x);
+    y = select<float>(over, x + __builtin_inff(), y);
+    return from_bits<float>(bits_of<float>(y) & ~under);
   }
 }
 
@@ -209,7 +239,8 @@ inline Vec<A> erf(Vec<A> x) {
     p = p * s + -3.761255451e-1f;
     p = p * s + 1.283791581e-1f;
     F32 near = x + x * p;
-    F32 t = min<float>(x < 0.0f ? -x : x, splat(4.0f));  // erf(4) rounds to 1
+    I32 sign = bits_of<float>(x) & INT32_MIN;
+    F32 t = min<float>(from_bits<float>(bits_of<float>(x) ^ sign), splat(4.0f));  // erf(4) rounds to 1
     F32 q = splat(1.639207259e-6f);
     q = q * t + -4.607739684e-5f;
     q = q * t + 5.967601693e-4f;
@@ -219,10 +250,9 @@ inline Vec<A> erf(Vec<A> x) {
     q = q * t + -6.318570805e-1f;
     q = q * t + -1.130209381f;
     q = q * t + 3.126121712e-4f;
-    F32 far = 1.0f - exp<float>(q);
-    far = x < 0.0f ? -far : far;
-    F32 y = t < 0.875f ? near : far;
-    return x == x ? y : x;
+    F32 far = from_bits<float>(bits_of<float>(1.0f - exp<float>(q)) | sign);
+    F32 y = select<float>(sign_mask<float>(t - 0.875f), near, far);
+    return select<float>(nan_mask(x), x, y);
   }
 }
 

@@ -52,12 +52,11 @@ inline PhiloxWords philox(PhiloxWords counter, std::array<uint32_t, 2> key) {
 inline void keep_bytes(uint8_t* keep, const PhiloxWords& words, uint32_t threshold) {
   U32 bytes{};
   for (uint32_t w = 0; w < 4; ++w) {
-    // A comparison gives lanes of all ones or zero; the byte order of memory is that of the words.
-    uint32_t byte = uint32_t{0xff} << (8 * w);
-    auto kept = words.word[w] >= threshold;
-    U32 mask;
-    std::memcpy(&mask, &kept, sizeof mask);
-    bytes |= mask & byte;
+    // The sign of the borrow of word - threshold, which is set where the word is below.
+    const U32 word = words.word[w];
+    U32 below = (~word & threshold) | ((~word | threshold) & (word - threshold));
+    U32 kept = (below >> 31) - 1u;
+    bytes |= kept & (uint32_t{0xff} << (8 * w));  // in memory, byte w of a lane
   }
   std::memcpy(keep, &bytes, sizeof bytes);
 }
@@ -65,14 +64,9 @@ inline void keep_bytes(uint8_t* keep, const PhiloxWords& words, uint32_t thresho
 /// v where the byte of keep is 0xff, 0 where it is 0. Reads sixteen bytes.
 template <class A>
 inline Vec<A> keep_or_zero(Vec<A> v, const uint8_t* keep) {
-  using Bits = std::conditional_t<sizeof(A) == 8, int64_t, int32_t>;
   Vec<int8_t> bytes;
   std::memcpy(&bytes, keep, sizeof bytes);
-  Vec<Bits> bits;
-  std::memcpy(&bits, &v, sizeof bits);
-  bits &= __builtin_convertvector(bytes, Vec<Bits>);
-  std::memcpy(&v, &bits, sizeof v);
-  return v;
+  return from_bits<A>(bits_of<A>(v) & __builtin_convertvector(bytes, Bits<A>));
 }
 
 }  // namespace chiron::simd
