@@ -6,17 +6,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
-
-#include "base/error.h"
 
 namespace chiron {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// The step of a line; 0 if it is no line of ours.
 int64_t step_of(const std::string& line) {
@@ -26,53 +21,32 @@ int64_t step_of(const std::string& line) {
   return step != json.end() && step->is_number_integer() ? step->get<int64_t>() : 0;
 }
 
-IoError failure(const char* what, const fs::path& file) {
-  return IoError("cannot {} {}: {}. Free some space or check the permissions; the run continues where it was saved",
-                 what, file.string(), errno ? std::strerror(errno) : "unknown error");
-}
-
-/// Keeps the lines of steps 1..resumed_step. The new file takes the old one's place in one rename.
-int64_t drop_after(const fs::path& file, int64_t resumed_step) {
-  std::vector<std::string> kept;
+/// Keeps the lines of steps 1..resumed_step; returns how many went. The new file takes the old one's place at once.
+int64_t drop_after(const std::string& file, int64_t resumed_step) {
+  if (!file_exists(file)) return 0;
+  std::string kept;
   int64_t dropped = 0, last_step = 0;
-  {
-    std::ifstream in(file, std::ios::binary);
-    if (!in) throw failure("read", file);
-    for (std::string line; std::getline(in, line);) {
-      const bool torn = in.eof();  // no newline at its end
-      const int64_t step = torn ? 0 : step_of(line);
-      if (step > last_step && step <= resumed_step) {
-        last_step = step;
-        kept.push_back(std::move(line));
-      } else {
-        ++dropped;
-      }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw_io_error("open", file, errno);
+  for (std::string line; std::getline(in, line);) {
+    const bool torn = in.eof();  // no newline at its end
+    const int64_t step = torn ? 0 : step_of(line);
+    if (step > last_step && step <= resumed_step) {
+      last_step = step;
+      kept += line + '\n';
+    } else {
+      ++dropped;
     }
-    if (in.bad()) throw failure("read", file);
   }
-  if (dropped == 0) return 0;
-  fs::path fresh = file;
-  fresh += ".new";
-  {
-    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-    for (const std::string& line : kept) out << line << '\n';
-    out.flush();
-    if (!out) throw failure("write", fresh);
-  }
-  std::error_code error;
-  fs::rename(fresh, file, error);
-  if (error) throw IoError("cannot rename {} to {}: {}", fresh.string(), file.string(), error.message());
+  if (in.bad()) throw_io_error("read", file, errno);
+  if (dropped > 0) write_file(file, kept);
   return dropped;
 }
 
 }  // namespace
 
-Metrics::Metrics(fs::path file, int64_t resumed_step) : file_(std::move(file)) {
-  errno = 0;
-  if (fs::is_regular_file(file_)) dropped_ = drop_after(file_, resumed_step);
-  out_.open(file_, std::ios::binary | std::ios::app);
-  if (!out_) throw failure("open", file_);
-}
+Metrics::Metrics(const std::string& file, int64_t resumed_step)
+    : dropped_(drop_after(file, resumed_step)), out_(file, FileWriter::Mode::append) {}
 
 void Metrics::write(const StepStats& stats) {
   bool finite = true;
@@ -96,9 +70,8 @@ void Metrics::write(const StepStats& stats) {
   auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   line["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
   line["finite"] = finite;
-  errno = 0;
-  out_ << line.dump() + '\n' << std::flush;
-  if (!out_) throw failure("write", file_);
+  out_.write(line.dump() + '\n');
+  out_.flush();
 }
 
 int64_t resident_bytes() {

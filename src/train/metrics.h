@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
+#include <string>
 
+#include "base/files.h"
 #include "train/step_stats.h"
 
 namespace chiron {
@@ -17,7 +17,7 @@ class Metrics {
   /// Opens `file` to append, creating it if it is missing. Lines that do not belong to steps 1..resumed_step are
   /// dropped first: those of steps that a resumed run does again, and a last line torn by a kill. A new run passes 0.
   /// Throws IoError.
-  Metrics(std::filesystem::path file, int64_t resumed_step);
+  Metrics(const std::string& file, int64_t resumed_step);
 
   /// Appends one line and hands it to the system, so that a kill of the process loses nothing. Throws IoError.
   void write(const StepStats& stats);
@@ -26,9 +26,8 @@ class Metrics {
   int64_t dropped() const { return dropped_; }
 
  private:
-  std::filesystem::path file_;
-  std::ofstream out_;
-  int64_t dropped_ = 0;
+  int64_t dropped_;  // before out_: the old lines go first
+  FileWriter out_;
 };
 
 /// Resident memory of this process in bytes; 0 where the system does not tell.
