@@ -1,0 +1,236 @@
+#include "data/prepare.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "data/text_input.h"
+#include "data/token_set.h"
+#include "text/bpe_train.h"
+
+namespace chiron {
+
+namespace {
+
+constexpr size_t kChunk = 1 << 20;
+
+/// Calls take(part) for parts of a document that can be encoded one by one.
+template <class Cut, class Take>
+void each_part(std::string_view document, Cut&& safe_cut, Take&& take) {
+  while (!document.empty()) {
+    size_t cut = document.size(), reach = kChunk;
+    while (reach < document.size()) {
+      cut = safe_cut(document.substr(0, reach));
+      if (cut > 0) break;
+      cut = document.size();
+      reach *= 2;
+    }
+    take(document.substr(0, cut));
+    document.remove_prefix(cut);
+  }
+}
+
+/// The documents of some ranges, in order.
+template <class F>
+void each_document_of(const TextInputs& inputs, const std::vector<TextRange>& ranges, std::string_view separator,
+                      F&& f) {
+  for (const TextRange& r : ranges) {
+    MappedFile file(inputs.files[r.file]);
+    if (file.size() < r.end) throw DataError("{}: the file has become shorter while it was read", file.path());
+    std::string_view text(reinterpret_cast<const char*>(file.data()), static_cast<size_t>(file.size()));
+    each_document(text.substr(static_cast<size_t>(r.begin), static_cast<size_t>(r.end - r.begin)), separator, f);
+  }
+}
+
+/// Writes one data set, shard by shard.
+class SetWriter {
+ public:
+  SetWriter(std::string folder, const Tokenizer& tokenizer, int64_t shard_tokens)
+      : folder_(std::move(folder)), tokenizer_(tokenizer), shard_tokens_(static_cast<size_t>(shard_tokens)) {
+    info_.tokenizer = tokenizer.name();
+    info_.vocabulary_hash = tokenizer.hash();
+    info_.vocab_size = tokenizer.vocab_size();
+    info_.end_of_text = tokenizer.end_of_text();
+    make_directories(folder_);
+  }
+
+  void document(std::string_view text) {
+    starts_.push_back(static_cast<int64_t>(tokens_.size()));
+    each_part(
+        text, [&](std::string_view t) { return tokenizer_.safe_cut(t); },
+        [&](std::string_view part) {
+          tokenizer_.encode(part, tokens_);
+          flush(false);
+        });
+    if (info_.end_of_text) tokens_.push_back(*info_.end_of_text);
+    flush(false);
+  }
+
+  PrepareReport::Part finish(const std::string& final_folder) {
+    flush(true);
+    if (tokenizer_.name() != "byte") write_file(folder_ + "/tokenizer.json", tokenizer_.json());
+    write_file(folder_ + "/dataset.json", write_dataset_json(info_));
+    fsync_directory(folder_);
+    return {final_folder, info_.tokens(), info_.text_bytes(), info_.documents(),
+            static_cast<int64_t>(info_.shards.size())};
+  }
+
+ private:
+  /// Bytes of text that tokens stand for: the token that ends a text stands for none.
+  int64_t bytes_of(std::span<const int32_t> tokens) const {
+    int64_t bytes = 0;
+    for (int32_t id : tokens)
+      if (id != info_.end_of_text) bytes += static_cast<int64_t>(tokenizer_.bytes_of(id).size());
+    return bytes;
+  }
+
+  /// Writes what fills a shard, at the end all that is left.
+  void flush(bool all) {
+    size_t done = 0;
+    while (tokens_.size() - done >= shard_tokens_ || (all && done < tokens_.size())) {
+      size_t n = std::min(tokens_.size() - done, shard_tokens_);
+      auto split =
+          std::partition_point(starts_.begin(), starts_.end(), [&](int64_t s) { return s < static_cast<int64_t>(n); });
+      std::vector<int64_t> here(starts_.begin(), split);
+      starts_.erase(starts_.begin(), split);
+      for (int64_t& s : starts_) s -= static_cast<int64_t>(n);
+      TokenFileInfo file;
+      auto tokens = std::span(tokens_).subspan(done, n);
+      file.text_bytes = bytes_of(tokens);
+      file.vocab_size = info_.vocab_size;
+      file.vocabulary_hash = info_.vocabulary_hash;
+      file.tokenizer = info_.tokenizer;
+      std::string name = fmt::format("tokens-{:05}.bin", info_.shards.size());
+      info_.shards.push_back({name, write_token_file(folder_ + "/" + name, file, tokens, here)});
+      done += n;
+    }
+    tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(done));
+  }
+
+  std::string folder_;
+  const Tokenizer& tokenizer_;
+  size_t shard_tokens_;
+  DatasetInfo info_;
+  std::vector<int32_t> tokens_;  // not written yet
+  std::vector<int64_t> starts_;  // documents among them
+};
+
+/// A folder that becomes another one when it is complete and goes away when it is not.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
+    remove_tree(path_);
+    make_directories(path_);
+  }
+  ~TemporaryFolder() {
+    try {
+      if (!kept_) remove_tree(path_);
+    } catch (const Error&) {  // the error that brought us here is the one to report
+    }
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void become(const std::string& target) {
+    rename_path(path_, target);
+    kept_ = true;
+    fsync_directory(parent_directory(target));
+  }
+
+ private:
+  std::string path_;
+  bool kept_ = false;
+};
+
+bool holds_data(const std::string& folder) { return is_dataset(folder) || is_dataset(folder + "/train"); }
+
+/// A name in a data set's folder that no data set has, empty if there is none.
+std::string foreign_entry(const std::string& folder) {
+  for (const std::string& name : list_directory(folder)) {
+    bool part = name == "train" || name == "validation";
+    bool ours = part || name == "dataset.json" || name == "tokenizer.json" ||
+                (name.starts_with("tokens-") && name.ends_with(".bin"));
+    if (!ours) return name;
+    if (!part) continue;
+    if (std::string below = foreign_entry(folder + "/" + name); !below.empty()) return name + "/" + below;
+  }
+  return {};
+}
+
+void check_target(const std::string& out, bool overwrite) {
+  if (out.empty()) throw ConfigError("no folder to write to");
+  if (file_exists(out)) throw ConfigError("{}: is a file; the data set becomes a folder", out);
+  if (!directory_exists(out) || list_directory(out).empty()) return;
+  if (!holds_data(out)) throw ConfigError("{}: the folder is not empty and holds no data set; choose another one", out);
+  if (!overwrite)
+    throw ConfigError("{}: there is a data set already; choose another folder, or ask to overwrite it", out);
+  if (std::string name = foreign_entry(out); !name.empty())
+    throw ConfigError("{}: '{}' in it is no part of a data set; move it away first", out, name);
+}
+
+/// A hidden name beside the folder.
+std::string beside(const std::string& folder, const char* purpose) {
+  return fmt::format("{}/.{}.{}", parent_directory(folder), folder.substr(folder.rfind('/') + 1), purpose);
+}
+
+std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& o, const TextInputs& inputs,
+                                            const std::vector<TextRange>& training) {
+  if (o.train_bpe == 0) return open_tokenizer(o.tokenizer);
+  BpeTrainer trainer;
+  auto bytes_only = BpeTrainer().train(BpeTrainer::kSmallest);  // where text may be cut does not depend on the merges
+  each_document_of(inputs, training, o.document_separator, [&](std::string_view document) {
+    each_part(
+        document, [&](std::string_view t) { return bytes_only->safe_cut(t); },
+        [&](std::string_view part) { trainer.add(part); });
+  });
+  return trainer.train(o.train_bpe);
+}
+
+}  // namespace
+
+PrepareReport prepare(const PrepareOptions& options) {
+  PrepareOptions o = options;
+  while (o.out.size() > 1 && o.out.ends_with('/')) o.out.pop_back();
+  if (!(o.validation >= 0 && o.validation < 1))
+    throw ConfigError("the validation part {} must be 0 or more and less than 1", o.validation);
+  if (o.shard_tokens < 1) throw ConfigError("a shard must hold at least 1 token, not {}", o.shard_tokens);
+  if (o.train_bpe != 0 && o.train_bpe < BpeTrainer::kSmallest)
+    throw ConfigError("a BPE of {} tokens is too small: at least {}", o.train_bpe, BpeTrainer::kSmallest);
+  check_target(o.out, o.overwrite);
+  TextInputs inputs = find_text(o.inputs);
+  auto [training, held_out] = split_text(inputs, o.validation, o.document_separator);
+  if (training.empty() || (o.validation > 0 && held_out.empty()))
+    throw DataError("{} bytes of text are too few to cut a part of {} off for validation", inputs.bytes(),
+                    o.validation);
+  auto tokenizer = choose_tokenizer(o, inputs, training);
+
+  make_directories(parent_directory(o.out));
+  TemporaryFolder temporary(beside(o.out, "chiron-new"));
+  auto write = [&](const std::vector<TextRange>& ranges, const std::string& below) {
+    SetWriter writer(temporary.path() + below, *tokenizer, o.shard_tokens);
+    each_document_of(inputs, ranges, o.document_separator,
+                     [&](std::string_view document) { writer.document(document); });
+    PrepareReport::Part part = writer.finish(o.out + below);
+    if (part.tokens == 0) throw DataError("{}: no text is left between the separators", o.inputs[0]);
+    return part;
+  };
+  PrepareReport report;
+  report.train = write(training, o.validation > 0 ? "/train" : "");
+  if (o.validation > 0) report.validation = write(held_out, "/validation");
+  report.tokenizer = tokenizer->name();
+  report.vocab_size = tokenizer->vocab_size();
+  report.files = static_cast<int64_t>(inputs.files.size());
+  report.empty_files = inputs.empty_files;
+  fsync_directory(temporary.path());
+
+  if (!directory_exists(o.out) || !holds_data(o.out)) {
+    temporary.become(o.out);
+    return report;
+  }
+  TemporaryFolder old(beside(o.out, "chiron-old"));
+  rename_path(o.out, old.path());
+  temporary.become(o.out);
+  return report;
+}
+
+}  // namespace chiron
