@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "io/box_copy.h"
 #include "io/checkpoint_layout.h"
-#include "io/json_file.h"
+#include "base/json_file.h"
 #include "io/tensor_files.h"
 
 namespace chiron {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "io/json_file.h"
+#include "base/json_file.h"
 
 namespace chiron::checkpoint_layout {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/temp_dir.h"
 #include "io/checkpoint_testing.h"
-#include "io/json_file.h"
+#include "base/json_file.h"
 
 namespace chiron {
 namespace {
