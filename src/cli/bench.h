@@ -13,6 +13,9 @@ constexpr std::array<std::string_view, 2> names_of(BenchSubject) { return {"step
 
 struct BenchArgs {
   BenchSubject subject = BenchSubject::step;
+  std::string config;  ///< of the step; empty: gpt2-10m
+  std::vector<std::string> sets;
+  int64_t steps = 15;
   int64_t threads = 0;
 
   void describe(Command& c);

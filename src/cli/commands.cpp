@@ -15,13 +15,6 @@ namespace chiron::cli {
 
 namespace {
 
-template <class Args>
-Command not_built(std::string name, std::string summary) {
-  std::string message = "`chiron " + name + "` is not part of this build";
-  return make_command<Args>(std::move(name), std::move(summary),
-                            [message](const Args&) -> ExitCode { throw ConfigError("{}", message); });
-}
-
 void add_config(Command& c, std::string& config, std::vector<std::string>& sets) {
   c.positional("CONFIG", config, "The configuration, a YAML file; `chiron config init` writes one to start from.");
   c.value("--set", "OPTION=VALUE", sets, "Sets an option in place of the file's value, as in training.max_steps=100.");
@@ -65,7 +58,7 @@ void ConfigInitArgs::describe(Command& c) {
 }
 
 void PrepareArgs::describe(Command& c) {
-  c.positional("IN", inputs, "Text files.");
+  c.positional("IN", inputs, "Text files, and folders of them.");
   c.required_value("--out", "DIR", out, "The folder to write.");
   c.value("--tokenizer", "byte|FILE", tokenizer,
           "How to cut text into tokens: one per byte, or as a tokenizer.json says. Left out: byte.");
@@ -73,6 +66,14 @@ void PrepareArgs::describe(Command& c) {
           "Trains a byte-level BPE tokenizer of N tokens on the text and uses it. 0: none.")
       .at_least(0)
       .at_most(1 << 20);
+  c.value("--validation", "FRACTION", validation,
+          "Puts so much of the text, its end, into DIR/validation and the rest into DIR/train. 0: one set, in DIR.")
+      .at_least(0)
+      .below(1);
+  c.value("--document-separator", "TEXT", document_separator,
+          "Cuts each file into documents at this text, itself left out. Left out: a file is a document.");
+  c.value("--shard-tokens", "N", shard_tokens, "Tokens per file; as many are held in memory.").at_least(1);
+  c.flag("--overwrite", overwrite, "Replaces a data set that is there.");
 }
 
 void CheckArgs::describe(Command& c) {
@@ -115,14 +116,17 @@ void ExportArgs::describe(Command& c) {
 
 void BenchArgs::describe(Command& c) {
   c.positional("SUBJECT", subject, "What to measure.", false);
+  c.value("--config", "CONFIG", config, "The configuration whose step is measured. Left out: a GPT of 10M parameters.");
+  c.value("--set", "OPTION=VALUE", sets, "Sets an option of it.");
+  c.value("--steps", "N", steps, "Steps to time, of which the median is reported.").at_least(1);
   add_threads(c, threads);
 }
 
 std::vector<Command> commands() {
   std::vector<Command> table;
   auto add = [&](Command command) -> Command& { return table.emplace_back(std::move(command)); };
-  add(not_built<TrainArgs>("train", "Trains a model, or resumes its run."));
-  add(not_built<PlanArgs>("plan", "Shows memory, parameters and FLOPs of a run, without running it."));
+  add(make_command<TrainArgs>("train", "Trains a model, or resumes its run.", train));
+  add(make_command<PlanArgs>("plan", "Shows memory, parameters and FLOPs of a run, without running it.", plan));
   Command& group = add({});
   group.name = "config";
   group.summary = "Shows, checks and starts configurations.";
@@ -130,13 +134,13 @@ std::vector<Command> commands() {
   add(make_command<ConfigCheckArgs>("config check", "Checks configurations.", config_check));
   add(make_command<ConfigSchemaArgs>("config schema", "Prints all options, what they mean and take.", config_schema));
   add(make_command<ConfigInitArgs>("config init", "Writes a commented configuration to start from.", config_init));
-  add(not_built<PrepareArgs>("prepare", "Turns text into training data."));
-  add(not_built<CheckArgs>("check", "Compares a model with a reference dump: loss, gradients, optimizer steps."));
-  add(not_built<GenerateArgs>("generate", "Continues a prompt."));
-  add(not_built<EvalArgs>("eval", "Measures loss, perplexity and bits per byte on data."));
-  add(not_built<ExportArgs>("export", "Writes a run's model in the layout of Hugging Face."));
+  add(make_command<PrepareArgs>("prepare", "Turns text into training data.", prepare));
+  add(make_command<CheckArgs>("check", "Compares a model with a reference dump: loss, gradients, optimizer steps.", check));
+  add(make_command<GenerateArgs>("generate", "Continues a prompt.", generate));
+  add(make_command<EvalArgs>("eval", "Measures loss, perplexity and bits per byte on data.", eval));
+  add(make_command<ExportArgs>("export", "Writes a run's model in the layout of Hugging Face.", export_run));
   add(make_command<DoctorArgs>("doctor", "Shows what this machine and this build can do.", doctor));
-  add(not_built<BenchArgs>("bench", "Measures the speed of this machine and this build."));
+  add(make_command<BenchArgs>("bench", "Measures the speed of this machine and this build.", bench));
   add(make_command<ManArgs>("man", "Prints the manual page.", man)).hidden = true;
   return table;
 }

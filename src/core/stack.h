@@ -40,6 +40,7 @@ class Stack {
   Tensor push(DType dtype, Shape shape);
   int64_t top() const { return top_; }
   void release(int64_t top);  ///< back to an earlier top()
+  int64_t capacity() const { return capacity_; }
   int64_t peak() const { return peak_; }
   /// Whether an address lies in the part that is in use.
   bool contains(uintptr_t at) const { return at >= base_ && at < base_ + static_cast<uintptr_t>(top_); }

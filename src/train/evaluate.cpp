@@ -38,4 +38,20 @@ Evaluation evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& 
   return result;
 }
 
+Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader) {
+  SelfCommunicator tp;
+  Scalars scalars(s.device());
+  auto make = [&](Stacks stacks) {
+    TrainStep::Setup setup{.policy = make_policy({}, *m.model)};
+    return TrainStep(*m.model, *m.params, tp, setup, std::move(stacks), scalars.device());
+  };
+  TrainStep planned = make(Stacks::dry());
+  Stream dry = Stream::dry(s.device());
+  Stack tokens = Stack::dry(7);
+  planned.evaluate(dry, dry_batch(tokens, loader.options().sequences, loader.options().length,
+                                  loader.options().document_mask));
+  TrainStep step = make(Stacks::like(std::move(planned).take_stacks(), s.device()));
+  return evaluate(s, step, scalars, loader, 0);
+}
+
 }  // namespace chiron

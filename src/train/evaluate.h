@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "data/loader.h"
+#include "train/saved_model.h"
 #include "train/scalars.h"
 #include "train/step.h"
 
@@ -21,5 +22,8 @@ struct Evaluation {
 
 /// Evaluates the loader's first `steps` steps (0: all that there are). The scalars keep what they held.
 Evaluation evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps);
+
+/// Evaluates a saved model on all that the loader has.
+Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader);
 
 }  // namespace chiron

@@ -1,11 +1,24 @@
 #include "train/setup.h"
 
+#include "train/hf_model.h"
+
 namespace chiron {
 
-Device choose_device(const Options& options) {
-  if (options.run.device == DeviceChoice::gpu)
-    throw DeviceError("run.device: gpu: this build of chiron runs on the CPU only; use cpu or auto");
+Device choose_device(DeviceChoice choice) {
+  if (choice == DeviceChoice::gpu)
+    throw DeviceError("device gpu: this build of chiron runs on the CPU only; use cpu or auto");
   return {};
+}
+
+Options with_model(Options options, Log& log) {
+  if (!options.model_pending) return options;
+  HfFolder folder(options.model.from);
+  std::vector<std::string> remarks;
+  ModelConfig model = hf_model_config(folder, remarks);
+  for (const std::string& remark : remarks) log.warning("{}", remark);
+  adopt_model(options, model, folder.dir() + "/config.json");
+  validate(options);
+  return options;
 }
 
 DType compute_dtype(const Options& options) {

@@ -7,8 +7,10 @@ namespace chiron {
 
 /// From options to what the parts of a run are built from.
 
-/// The device that run.device asks for. DeviceError if this build or machine has none.
-Device choose_device(const Options& options);
+/// The device that was asked for. DeviceError if this build or machine has none.
+Device choose_device(DeviceChoice choice);
+/// Options whose model is known: that of a folder, where model.from names one.
+Options with_model(Options options, Log& log);
 DType compute_dtype(const Options& options);
 /// The model, given the vocabulary of the data (0: there is none, the options must name it). ConfigError if the model's
 /// vocabulary is too small for the data's, or nothing names one.

@@ -15,24 +15,31 @@ std::shared_ptr<const TokenSource> synthetic(const Options& options, int64_t str
   return std::make_shared<SyntheticSource>(s);
 }
 
-std::shared_ptr<const TokenSource> open_sets(const std::vector<std::string>& folders, Sources& sources) {
+}  // namespace
+
+TokenSets open_token_sets(const std::vector<std::string>& folders) {
+  TokenSets sets;
   std::vector<std::shared_ptr<const TokenSource>> parts;
+  std::string hash;
   for (const std::string& folder : folders) {
     auto set = std::make_shared<const TokenSet>(folder);
-    if (!sources.tokenizer) {
-      sources.tokenizer = set->tokenizer();
-      sources.vocabulary_hash = set->info().vocabulary_hash;
-    } else if (set->info().vocabulary_hash != sources.vocabulary_hash) {
-      throw DataError("{}: its tokens were made with another vocabulary than those of {}", folder,
-                      parts.empty() ? "the training data" : parts.front()->name());
+    if (parts.empty()) {
+      sets.tokenizer = set->tokenizer();
+      hash = set->info().vocabulary_hash;
+    } else if (set->info().vocabulary_hash != hash) {
+      throw DataError("{}: its tokens were made with another vocabulary than those of {}", folder, folders.front());
     }
     parts.push_back(std::move(set));
   }
-  if (parts.size() == 1) return parts.front();
-  return std::make_shared<JoinedSource>(std::move(parts));
+  sets.source = parts.size() == 1 ? parts.front() : std::make_shared<JoinedSource>(std::move(parts));
+  return sets;
 }
 
-}  // namespace
+int64_t data_vocabulary(const Options& options) {
+  const DataOptions& data = options.data;
+  if (data.synthetic) return synthetic(options, 0)->vocab_size();
+  return !data.train.empty() && is_dataset(data.train.front()) ? TokenSet(data.train.front()).vocab_size() : 0;
+}
 
 Sources open_sources(const Options& options) {
   Sources sources;
@@ -42,8 +49,15 @@ Sources open_sources(const Options& options) {
     sources.validation = synthetic(options, 1);
     return sources;
   }
-  sources.train = open_sets(data.train, sources);
-  if (!data.validation.empty()) sources.validation = open_sets(data.validation, sources);
+  TokenSets train = open_token_sets(data.train);
+  sources.train = train.source;
+  sources.tokenizer = train.tokenizer;
+  if (data.validation.empty()) return sources;
+  TokenSets validation = open_token_sets(data.validation);
+  if (validation.tokenizer->hash() != train.tokenizer->hash())
+    throw DataError("{}: its tokens were made with another vocabulary than those of {}", data.validation.front(),
+                    data.train.front());
+  sources.validation = validation.source;
   return sources;
 }
 

@@ -13,8 +13,22 @@ struct Sources {
   std::shared_ptr<const TokenSource> train;
   std::shared_ptr<const TokenSource> validation;  ///< absent: none
   std::shared_ptr<const Tokenizer> tokenizer;     ///< absent: synthetic data
-  std::string vocabulary_hash;                    ///< empty: synthetic data
+
+  /// Empty for synthetic data.
+  std::string vocabulary_hash() const { return tokenizer ? tokenizer->hash() : ""; }
 };
+
+/// Token sets, joined, and their tokenizer.
+struct TokenSets {
+  std::shared_ptr<const TokenSource> source;
+  std::shared_ptr<const Tokenizer> tokenizer;
+};
+
+/// DataError if a set cannot be used, or two differ in vocabulary.
+TokenSets open_token_sets(const std::vector<std::string>& folders);
+
+/// The vocabulary of the run's data; 0 if the data is not there (yet).
+int64_t data_vocabulary(const Options& options);
 
 /// Opens data.train and data.validation, or the synthetic set. ConfigError if neither is named, DataError if a set
 /// cannot be used, or two sets differ in vocabulary.

@@ -22,18 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Options whose model is known: a folder's, where model.from names one.
-Options with_model(Options options, Log& log) {
-  if (!options.model_pending) return options;
-  HfFolder folder(options.model.from);
-  std::vector<std::string> remarks;
-  ModelConfig model = hf_model_config(folder, remarks);
-  for (const std::string& remark : remarks) log.warning("{}", remark);
-  adopt_model(options, model, folder.dir() + "/config.json");
-  validate(options);
-  return options;
-}
-
 LearningRate rate_of(const TrainingOptions& t) {
   return {.shape = static_cast<LearningRate::Shape>(t.lr_schedule),
           .peak = t.learning_rate,
@@ -60,7 +48,7 @@ Trainer::Trainer(Options options, bool fresh, Log& log)
       sources_(open_sources(options_)),
       model_(make_model(model_setup(options_, sources_.train->vocab_size()))),
       pool_(static_cast<int>(options_.run.threads)),
-      stream_(choose_device(options_), pool_),
+      stream_(choose_device(options_.run.device), pool_),
       loader_(std::make_unique<Loader>(sources_.train, loader_options(options_))),
       folder_(options_, fresh, log),
       scalars_(stream_.device()),
@@ -108,7 +96,7 @@ bool Trainer::resume() {
   params_->refresh(stream_);
 
   JsonObject state(checkpoint.state(), newest->path + "/trainer_state.json");
-  if (std::string hash = state.text("vocabulary_hash"); hash != sources_.vocabulary_hash)
+  if (std::string hash = state.text("vocabulary_hash"); hash != sources_.vocabulary_hash())
     throw DataError("{}: the run was trained with another vocabulary than that of {}", newest->path,
                     sources_.train->name());
   counters_ = {state.integer("step"), state.integer("skipped_steps"), state.integer("skipped_in_a_row")};
@@ -213,7 +201,7 @@ void Trainer::save() {
                           {"tokens", counters_.step * loader_->tokens_per_step()},
                           {"seed", options_.training.seed},
                           {"options", fingerprint(options_)},
-                          {"vocabulary_hash", sources_.vocabulary_hash},
+                          {"vocabulary_hash", sources_.vocabulary_hash()},
                           {"ranks", 1}};
   std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
   if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "comm/communicator.h"
 #include "data/prefetcher.h"
-#include "optim/schedule.h"
+#include "optim/lr_schedule.h"
 #include "parallel/replicated.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"

@@ -21,4 +21,8 @@ void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<float> a, 
 void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<double> a, Operand2d<double> b, double* c,
                            int64_t ldc, Accum accum);
 
+/// The same product on BLIS's own threads: what the program's speed is compared with. Not used in training.
+void product_on_blis_threads(int threads, int64_t m, int64_t n, int64_t k, Operand2d<float> a, Operand2d<float> b,
+                             float* c, int64_t ldc, Accum accum);
+
 }  // namespace chiron

@@ -1,0 +1,34 @@
+#include "cli/eval.h"
+
+#include <cstdio>
+
+#include "data/token_set.h"
+#include "train/evaluate.h"
+#include "train/setup.h"
+#include "train/sources.h"
+
+namespace chiron::cli {
+
+ExitCode eval(const EvalArgs& args) {
+  Log log;
+  ThreadPool pool(static_cast<int>(args.threads));
+  Stream s(choose_device(args.device), pool);
+  const auto source = open_token_sets(args.data);
+  const SavedModel m = open_model(s, args.model, {}, log);
+  const int64_t context = m.model->config().max_seq_len, length = args.seq_len > 0 ? args.seq_len : context;
+  if (length > context) throw ConfigError("--seq-len {}: the model takes {} tokens at most", length, context);
+  if (source.source->vocab_size() > m.model->config().vocab_size)
+    throw DataError("{}: has {} tokens, but the model's vocabulary has {}", source.source->name(),
+                    source.source->vocab_size(), m.model->config().vocab_size);
+  if (m.tokenizer && source.tokenizer && m.tokenizer->hash() != source.tokenizer->hash())
+    throw DataError("{}: its tokens were made with another vocabulary than the model's", source.source->name());
+  const Loader loader(source.source,
+                      {.sequences = args.batch_size, .length = length, .shuffle = false, .once = true});
+  const Evaluation e = evaluate_model(s, m, loader);
+  fmt::print("loss {:.4f} nats per token, perplexity {:.3f}, {} tokens", e.loss(), e.perplexity(), e.tokens);
+  if (double bits = e.bits_per_byte(*source.source); bits > 0) fmt::print(", {:.4f} bits per byte", bits);
+  fmt::print("\n");
+  return ExitCode::done;
+}
+
+}  // namespace chiron::cli

@@ -1,0 +1,173 @@
+#include "train/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+
+#include "data/loader.h"
+#include "data/synthetic.h"
+#include "ops/all_cases.h"
+#include "ops/gemm/gemm_blis.h"
+#include "parallel/replicated.h"
+#include "train/device_batch.h"
+#include "train/plan.h"
+#include "train/scalars.h"
+#include "train/setup.h"
+#include "train/weights.h"
+
+namespace chiron {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+template <class F>
+double seconds_of(F&& f) {
+  const auto start = Clock::now();
+  f();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
+  return values[values.size() / 2];
+}
+
+/// C (m, n) = A B as a linear layer's forward or backward asks for it.
+struct Product {
+  enum Kind : uint8_t { forward, input, weight } kind;
+  int64_t m, n, k;
+  bool operator==(const Product&) const = default;
+};
+
+std::vector<Product> products_of(const Plan& plan, int64_t micros) {
+  std::vector<Product> products;
+  for (const PlannedOp& op : plan.ops) {
+    auto dims = [](const Operand& o) { return std::pair{o.shape.numel() / o.shape[o.shape.rank - 1], o.shape[o.shape.rank - 1]}; };
+    if (op.name != "linear" && op.name != "linear_backward_input" && op.name != "linear_backward_weight") continue;
+    const auto [m, n] = dims(op.outputs[0]);
+    const auto [rows, cols] = dims(op.inputs[0]);
+    if (op.name == "linear") products.push_back({Product::forward, m, n, cols});
+    else if (op.name == "linear_backward_input") products.push_back({Product::input, m, n, cols});
+    else products.push_back({Product::weight, m, n, rows});
+  }
+  const auto once = products;
+  for (int64_t i = 1; i < micros; ++i) products.insert(products.end(), once.begin(), once.end());
+  return products;
+}
+
+/// Each product on operands of its own sizes, written over again and again.
+class Products {
+ public:
+  Products(std::vector<Product> list, int threads) : list_(std::move(list)), threads_(threads) {
+    size_t a = 0, b = 0, c = 0;
+    for (const Product& p : list_) {
+      a = std::max(a, static_cast<size_t>(p.m * p.k));
+      b = std::max(b, static_cast<size_t>(p.k * p.n));
+      c = std::max(c, static_cast<size_t>(p.m * p.n));
+      flops_ += 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+    }
+    auto fill = [](std::vector<float>& to, size_t n, uint32_t seed) {
+      auto values = random_normal(static_cast<int64_t>(n), seed);
+      to.assign(values.begin(), values.end());
+    };
+    fill(a_, a, 1);
+    fill(b_, b, 2);
+    c_.resize(c);
+  }
+  double flops() const { return flops_; }
+  void run() {
+    for (const Product& p : list_) {
+      // x W^T, dy W, dy^T x: which operand is read as its transpose.
+      const Operand2d<float> a = p.kind == Product::weight ? Operand2d<float>{a_.data(), 1, p.m}
+                                                           : Operand2d<float>{a_.data(), p.k, 1};
+      const Operand2d<float> b = p.kind == Product::forward ? Operand2d<float>{b_.data(), 1, p.k}
+                                                            : Operand2d<float>{b_.data(), p.n, 1};
+      product_on_blis_threads(threads_, p.m, p.n, p.k, a, b, c_.data(), p.n, Accum::overwrite);
+    }
+  }
+
+ private:
+  std::vector<Product> list_;
+  int threads_;
+  std::vector<float> a_, b_, c_;
+  double flops_ = 0;
+};
+
+/// Adds up the time of each op.
+class Stopwatch final : public Trace {
+ public:
+  std::map<std::string, StepBench::Share> shares;
+  void begin(const OpInfo&) override { starts_.push_back(Clock::now()); }
+  void end(const OpInfo& info) override {
+    auto& share = shares[info.name];
+    share.op = info.name;
+    ++share.calls;
+    share.seconds += std::chrono::duration<double>(Clock::now() - starts_.back()).count();
+    starts_.pop_back();
+  }
+
+ private:
+  std::vector<Clock::time_point> starts_;
+};
+
+}  // namespace
+
+StepBench bench_step(const Options& options, int64_t steps) {
+  if (compute_dtype(options) != DType::f32)
+    throw ConfigError("bench step compares with float32 products: set training.use_amp: false");
+  const SyntheticOptions text{.vocab_size = std::max<int64_t>(8, options.model.vocab_size)};
+  const auto model = make_model(model_setup(options, text.vocab_size));
+  const Plan plan = make_plan(options, *model);
+  ThreadPool pool(static_cast<int>(options.run.threads));
+  Stream s(choose_device(options.run.device), pool);
+  Replicated params(s, model->params(), DType::f32, StateKind::training);
+  initialize(s, params, 1);
+  SelfCommunicator tp;
+  Scalars scalars(s.device());
+  TrainStep step(*model, params, tp, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
+                 scalars.device());
+  const TrainingOptions& t = options.training;
+  Loader loader(std::make_shared<SyntheticSource>(text),
+                {.sequences = t.batch_size, .length = t.seq_len, .micros = t.gradient_accumulation});
+  HostStep host;
+  auto run = [&](int64_t n) {
+    loader.fill(n, host);
+    std::vector<Batch> batches;
+    for (const HostBatch& micro : host.micros) batches.push_back(view_of(micro));
+    StepScalars values = scalars.read(s);
+    values.step = n;
+    values.learning_rate = 1e-4f;
+    values.max_norm = 1;
+    scalars.write(s, values);
+    return seconds_of([&] { step.run(s, batches); });
+  };
+  StepBench result{.parameters = plan.parameters, .tokens_per_step = plan.tokens_per_step, .threads = pool.size()};
+  Products products(products_of(plan, t.gradient_accumulation), pool.size());
+  result.product_flops = products.flops();
+  constexpr int64_t kWarmup = 2;
+  // BLIS's threads spin for a while after a product: the other side's turn comes when they sleep.
+  constexpr auto kQuiet = std::chrono::milliseconds(100);
+  int64_t n = 0;
+  for (; n < kWarmup; ++n) run(n);
+  products.run();
+  std::vector<double> step_times, product_times;
+  for (int64_t i = 0; i < steps; ++i) {
+    std::this_thread::sleep_for(kQuiet);
+    run(n++);  // brings the caches into the state of a run of steps
+    step_times.push_back(run(n++));
+    product_times.push_back(seconds_of([&] { products.run(); }));
+  }
+  result.step_seconds = median(step_times);
+  result.products_seconds = median(product_times);
+  std::this_thread::sleep_for(kQuiet);
+  Stopwatch watch;
+  s.set_trace(&watch);
+  run(n++);
+  for (auto& [name, share] : watch.shares) result.ops.push_back(share);
+  std::ranges::sort(result.ops, [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return result;
+}
+
+}  // namespace chiron

@@ -1,0 +1,237 @@
+#include "train/check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "data/loader.h"
+#include "io/safetensors.h"
+#include "io/tensor_files.h"
+#include "train/device_batch.h"
+#include "train/inference.h"
+#include "train/weights.h"
+
+namespace chiron {
+namespace {
+
+constexpr AdamWOptions kAdamW{.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f};
+constexpr float kLearningRate = 1e-2f, kMaxNorm = 1.0f;
+constexpr int kSteps = 3;
+constexpr double kGradientFloor = 1e-4;
+
+using Values = std::vector<float>;
+
+/// A dump, read piece by piece; remembers what was asked for.
+class Dump {
+ public:
+  explicit Dump(const std::string& path) : file_(path) {}
+
+  const SafetensorsFile& file() const { return file_; }
+
+  Values floats(const std::string& name) {
+    const StoredTensor& tensor = at(name);
+    Shape shape = shape_of(tensor, file_.path());
+    Values values(static_cast<size_t>(shape.numel()));
+    Tensor flat{reinterpret_cast<uintptr_t>(values.data()), DType::f32, shape.rank ? shape : Shape{1}};
+    file_.read({.name = name, .data = flat, .transposed = false, .part = whole(shape), .global = shape});
+    return values;
+  }
+
+  /// An integer tensor (B, T) as int32, and its shape.
+  std::vector<int32_t> ids(const std::string& name, Shape& shape) {
+    const StoredTensor& tensor = at(name);
+    shape = shape_of(tensor, file_.path());
+    if (tensor.dtype != DType::i64 || shape.rank != 2)
+      throw DataError("{}: {} is {} {}, expected I64 of two dimensions", file_.path(), name, tensor.type, shape.str());
+    std::vector<int32_t> out(static_cast<size_t>(shape.numel()));
+    for (size_t i = 0; i < out.size(); ++i) {
+      int64_t id;
+      std::memcpy(&id, tensor.data + i * sizeof id, sizeof id);
+      out[i] = static_cast<int32_t>(std::clamp<int64_t>(id, INT32_MIN, INT32_MAX));
+    }
+    return out;
+  }
+
+  /// Tensors that nothing asked for: the model knows nothing of them.
+  std::vector<std::string> unused() const {
+    std::vector<std::string> names;
+    for (const StoredTensor& tensor : file_.tensors())
+      if (!std::ranges::binary_search(asked_, tensor.name)) names.push_back(tensor.name);
+    return names;
+  }
+
+ private:
+  static Box whole(const Shape& shape) {
+    Shape zero = shape;
+    std::fill(zero.dims.begin(), zero.dims.end(), 0);
+    return {zero, shape};
+  }
+  const StoredTensor& at(const std::string& name) {
+    asked_.insert(std::ranges::lower_bound(asked_, name), name);
+    return file_.at(name);
+  }
+
+  SafetensorsFile file_;
+  std::vector<std::string> asked_;  // sorted
+};
+
+/// Parts of the state, put together as whole tensors in Hugging Face's layout.
+std::map<std::string, Values> gather(const std::vector<StatePart>& parts) {
+  std::map<std::string, Values> all;
+  for (const StatePart& part : parts) {
+    Values& to = all[part.name];
+    to.resize(static_cast<size_t>(part.global.numel()));
+    const int64_t cols = part.global[part.global.rank - 1];
+    const int64_t row0 = part.global.rank == 2 ? part.part.offset[0] : 0;
+    const int64_t col0 = part.part.offset[part.global.rank - 1];
+    const auto* from = part.data.data<float>();
+    for (int64_t r = 0; r < part.data.rows; ++r)
+      for (int64_t c = 0; c < part.data.cols; ++c) {
+        const int64_t at = part.transposed ? (row0 + c) * cols + col0 + r : (row0 + r) * cols + col0 + c;
+        to[static_cast<size_t>(at)] = from[r * part.data.ld + c];
+      }
+  }
+  return all;
+}
+
+double max_error(const Values& got, const Values& want) {
+  if (got.size() != want.size()) return INFINITY;
+  double diff = 0, largest = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double d = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
+    if (!(d <= diff)) diff = d;  // keeps a NaN
+    if (std::isnan(diff)) return diff;
+    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
+  }
+  return diff == 0 ? 0 : diff / largest;
+}
+
+double after_error(const Values& got, const Values& want, const Values& gradient) {
+  if (got.size() != want.size() || got.size() != gradient.size()) return INFINITY;
+  double largest = 0, diff = 0, norm = 0;
+  for (float g : gradient) largest = std::max(largest, std::abs(static_cast<double>(g)));
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::abs(static_cast<double>(gradient[i])) < kGradientFloor * largest) continue;
+    const double d = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+    diff += d * d;
+    norm += static_cast<double>(want[i]) * static_cast<double>(want[i]);
+  }
+  return diff == 0 ? 0 : std::sqrt(diff / norm);
+}
+
+HostBatch read_batch(Dump& dump, const ModelConfig& model) {
+  Shape shape, label_shape;
+  HostBatch batch;
+  batch.tokens = dump.ids("input_ids", shape);
+  batch.labels = dump.ids("labels", label_shape);
+  const std::string& file = dump.file().path();
+  if (!(shape == label_shape))
+    throw DataError("{}: labels are {}, input_ids {}", file, label_shape.str(), shape.str());
+  batch.sequences = shape[0];
+  batch.length = shape[1];
+  if (batch.length > model.max_seq_len)
+    throw DataError("{}: sequences of {} tokens, but the model takes {}", file, batch.length, model.max_seq_len);
+  for (int32_t id : batch.tokens)
+    if (id < 0 || id >= model.vocab_size)
+      throw DataError("{}: input_ids: {} is not in the vocabulary of {}", file, id, model.vocab_size);
+  for (int32_t id : batch.labels)
+    if (id != kIgnore && (id < 0 || id >= model.vocab_size))
+      throw DataError("{}: labels: {} is neither {} nor in the vocabulary of {}", file, id, kIgnore, model.vocab_size);
+  std::vector<int32_t> counts;
+  for (int64_t i = 0; i < shape.numel(); ++i) {
+    batch.positions.push_back(static_cast<int32_t>(i % batch.length));
+    batch.index.push_back(static_cast<int32_t>(i));
+  }
+  sort_order(batch.tokens, model.vocab_size, batch.token_order, counts);
+  sort_order(batch.positions, batch.length, batch.position_order, counts);
+  return batch;
+}
+
+/// A TrainStep that computes as make_golden.py does, with stacks of the size that a dry run needs.
+struct Steps {
+  Steps(Stream& s, SavedModel& m, const HostBatch& host)
+      : s_(s), m_(m), batches_{view_of(host)}, scalars_(s.device()), step_(make(plan(host))) {}
+
+  StepScalars run(bool update) {
+    StepScalars scalars = scalars_.read(s_);
+    scalars.learning_rate = kLearningRate;
+    scalars.max_norm = kMaxNorm;
+    scalars_.write(s_, scalars);
+    if (update) step_.run(s_, batches_);
+    else step_.gradients(s_, batches_);
+    return scalars_.read(s_);
+  }
+
+ private:
+  TrainStep::Setup setup() const {
+    return {.compute = DType::f32, .policy = make_policy({}, *m_.model), .adamw = kAdamW};
+  }
+  TrainStep make(const Stacks& planned) {
+    return {*m_.model, *m_.params, tp_, setup(), Stacks::like(planned, s_.device()), scalars_.device()};
+  }
+  Stacks plan(const HostBatch& host) {
+    TrainStep dry(*m_.model, *m_.params, tp_, setup(), Stacks::dry(), scalars_.device());
+    Stream stream = Stream::dry(s_.device());
+    Stack tokens = Stack::dry(7);
+    Batch batch = dry_batch(tokens, host.sequences, host.length, false);
+    dry.run(stream, std::span(&batch, 1));
+    return std::move(dry).take_stacks();
+  }
+
+  Stream& s_;
+  SavedModel& m_;
+  std::vector<Batch> batches_;
+  SelfCommunicator tp_;
+  Scalars scalars_;
+  TrainStep step_;
+};
+
+Values all_logits(Stream& s, const SavedModel& m, const HostBatch& batch) {
+  Inference inference(s, m, DType::f32);
+  Values out;
+  for (int64_t b = 0; b < batch.sequences; ++b) {
+    auto row = std::span(batch.tokens).subspan(static_cast<size_t>(b * batch.length), static_cast<size_t>(batch.length));
+    auto logits = inference.logits(row, Inference::Rows::all);
+    out.insert(out.end(), logits.begin(), logits.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Comparison> check_model(Stream& s, const std::string& folder, const std::string& path, double tolerance,
+                                    Log& log) {
+  SavedModel m = open_model(s, folder, {.training = true}, log);
+  Dump dump(path);
+  const HostBatch batch = read_batch(dump, m.model->config());
+  const double allowed = tolerance > 0 ? tolerance : kCheckTolerance;
+  std::vector<Comparison> results;
+  auto compare = [&](const std::string& name, const Values& got) {
+    results.push_back({name, max_error(got, dump.floats(name)), allowed});
+  };
+
+  compare("logits", all_logits(s, m, batch));
+  Steps steps(s, m, batch);
+  StepScalars scalars = steps.run(false);
+  compare("loss", {scalars.sums[1] / static_cast<float>(scalars.tokens)});
+  const auto gradients = gather(gradient_parts(*m.params));
+  for (const auto& [name, values] : gradients) compare("grad." + name, values);
+
+  Values losses, norms;
+  for (int i = 0; i < kSteps; ++i) {
+    scalars = steps.run(true);
+    losses.push_back(scalars.loss);
+    norms.push_back(scalars.grad_norm);
+  }
+  compare("step_loss", losses);
+  compare("step_gnorm", norms);
+  for (const auto& [name, values] : gather(weight_parts(*m.params))) {
+    const double error = after_error(values, dump.floats("after." + name), dump.floats("grad." + name));
+    results.push_back({"after." + name, error, tolerance > 0 ? tolerance : kCheckAfterTolerance});
+  }
+  if (auto unused = dump.unused(); !unused.empty())
+    throw DataError("{} has tensors that the model knows nothing of: {}", path, listed(unused));
+  return results;
+}
+
+}  // namespace chiron

@@ -1,0 +1,61 @@
+#include "train/saved_model.h"
+
+#include "base/files.h"
+#include "io/checkpoint.h"
+#include "parallel/replicated.h"
+#include "train/hf_model.h"
+#include "train/weights.h"
+
+namespace chiron {
+namespace {
+
+void make_store(Stream& s, SavedModel& m, SavedModel::Use use) {
+  m.params = std::make_unique<Replicated>(s, m.model->params(), use.compute,
+                                          use.training ? StateKind::training : StateKind::weights);
+}
+
+SavedModel open_checkpoint(Stream& s, const std::string& path, SavedModel::Use use) {
+  SavedModel m;
+  m.dir = path;
+  Checkpoint checkpoint(path);
+  const std::string file = path + "/config.json";
+  ModelConfig config = config_from_hf(JsonObject(parse_json(checkpoint.extra("config.json"), file), file));
+  m.model = make_model({.config = config});
+  make_store(s, m, use);
+  load_constants(*m.params);
+  for (const StatePart& part : weight_parts(*m.params)) checkpoint.read(part);
+  m.params->refresh(s);
+  if (checkpoint.has_extra("tokenizer.json")) m.tokenizer = open_tokenizer(path);
+  return m;
+}
+
+SavedModel open_folder(Stream& s, const std::string& path, SavedModel::Use use, Log& log) {
+  SavedModel m;
+  m.dir = path;
+  HfFolder folder(path);
+  std::vector<std::string> remarks;
+  m.model = make_model({.config = hf_model_config(folder, remarks)});
+  for (const std::string& remark : remarks) log.warning("{}", remark);
+  make_store(s, m, use);
+  load_hf_weights(s, *m.model, *m.params, folder);
+  if (file_exists(path + "/tokenizer.json")) m.tokenizer = open_tokenizer(path);
+  return m;
+}
+
+}  // namespace
+
+SavedModel open_model(Stream& s, const std::string& path, SavedModel::Use use, Log& log) {
+  if (!directory_exists(path)) throw DataError("{}: no such folder", path);
+  if (file_exists(path + "/COMPLETE")) return open_checkpoint(s, path, use);
+  if (directory_exists(path + "/checkpoints")) {
+    std::vector<std::string> skipped;
+    auto newest = newest_checkpoint(path + "/checkpoints", &skipped);
+    for (const std::string& reason : skipped) log.warning("passed over {}", reason);
+    if (!newest) throw DataError("{}: the run has no checkpoint yet", path);
+    return open_checkpoint(s, newest->path, use);
+  }
+  if (file_exists(path + "/config.json")) return open_folder(s, path, use, log);
+  throw DataError("{}: neither a run (checkpoints/), nor a checkpoint (COMPLETE), nor a model folder (config.json)", path);
+}
+
+}  // namespace chiron
