@@ -1,4 +1,4 @@
-#include "cli/parse.h"
+#include "cli/program.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -7,10 +7,10 @@
 
 #include "base/files.h"
 #include "base/temp_dir.h"
-#include "cli/config.h"
+#include "cli/config_command.h"
 #include "cli/help.h"
-#include "cli/man.h"
-#include "cli/train.h"
+#include "cli/man_command.h"
+#include "cli/train_command.h"
 #include "train/options.h"
 
 namespace chiron::cli {
