@@ -98,7 +98,7 @@ TEST(Schema, ErrorsGivePlaceValueAndWhatIsAllowed) {
   EXPECT_THAT(error_of("inner: 5\n"), HasSubstr("f.yaml:1:8: inner is a group of options, not a value (5)"));
   EXPECT_THAT(error_of("count: 1\ncount: 2\n"), HasSubstr("f.yaml:2:1: duplicate key count"));
   EXPECT_THAT(error_of("- a\n"), HasSubstr("a configuration is a map"));
-  EXPECT_THAT(error_of("inner: {rate: nan}\n"), HasSubstr("nan is no number"));
+  EXPECT_THAT(error_of("inner: {rate: nan}\n"), HasSubstr("nan is not finite"));
 }
 
 TEST(Schema, TruthValuesAreTrueAndFalse) {

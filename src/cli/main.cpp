@@ -1,3 +1,3 @@
-#include "cli/parse.h"
+#include "cli/program.h"
 
 int main(int argc, char** argv) { return chiron::cli::run_program({argv + 1, argv + argc}); }

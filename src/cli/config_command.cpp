@@ -1,4 +1,4 @@
-#include "cli/config.h"
+#include "cli/config_command.h"
 
 #include <cstdio>
 
@@ -40,7 +40,7 @@ std::string schema_document(SchemaFormat format) {
   }
   return "# Options of a run\n\n"
          "Written by `chiron config schema --format markdown`.\n\n"
-         "A configuration is a YAML file with these groups; `--set group.option=value` on the command line goes before "
+         "A configuration is a YAML file with these groups; `--set group.option=value` on the command line wins over "
          "the file. Truth values are `true` and `false`. Whole numbers are decimal, and `k`, `M`, `G` stand for 10^3, "
          "10^6, 10^9: `512k` is 512000. Unknown and duplicate keys are errors. `fixed` options define the numbers that "
          "a run computes: a run is not resumed with another value.\n" +

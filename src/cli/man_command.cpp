@@ -1,4 +1,4 @@
-#include "cli/man.h"
+#include "cli/man_command.h"
 
 #include <cstdio>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "cli/parse.h"
+#include "cli/program.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -7,9 +7,10 @@
 
 #include "base/files.h"
 #include "base/temp_dir.h"
-#include "cli/config.h"
+#include "cli/config_command.h"
 #include "cli/help.h"
-#include "cli/man.h"
+#include "cli/man_command.h"
+#include "cli/train_command.h"
 #include "train/options.h"
 
 namespace chiron::cli {
@@ -96,7 +97,9 @@ TEST(CommandLine, HelpAndManNameWhatTheTableLists) {
     if (!command.hidden && command.name.find(' ') == std::string::npos) {
       EXPECT_THAT(program_help(table), HasSubstr("\n  " + command.name + " "));
     }
-    if (!command.hidden && command.run) EXPECT_THAT(page, HasSubstr(".SS chiron " + command.name + "\n"));
+    if (!command.hidden && command.run) {
+      EXPECT_THAT(page, HasSubstr(".SS chiron " + command.name + "\n"));
+    }
   }
   EXPECT_EQ(page.find("chiron man"), std::string::npos) << "hidden";
 }
@@ -114,7 +117,6 @@ TEST(CommandLine, ManPageIsAccepted) {
 TEST(CommandLine, ArgumentsReachTheirStruct) {
   TrainArgs args;
   std::vector<Command> table;
-  std::string seen;
   table.push_back(make_command<TrainArgs>("train", "x.", [&](const TrainArgs& a) {
     args = a;
     return ExitCode::done;
@@ -134,8 +136,12 @@ TEST(CommandLine, ValuesMayLookLikeOptions) {
   auto table = commands();
   Request request = parse(table, {"generate", "m", "--prompt", "--not an option", "--stop", "[x]"});
   for (const Argument& a : request.command->arguments) {
-    if (a.spelling == "--prompt") EXPECT_EQ(a.option->yaml(), "\"--not an option\"");
-    if (a.spelling == "--stop") EXPECT_EQ(a.option->yaml(), "[\"[x]\"]");
+    if (a.spelling == "--prompt") {
+      EXPECT_EQ(a.option->yaml(), "\"--not an option\"");
+    }
+    if (a.spelling == "--stop") {
+      EXPECT_EQ(a.option->yaml(), "[\"[x]\"]");
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-#include "cli/parse.h"
+#include "cli/program.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -1,4 +1,4 @@
-#include "cli/doctor.h"
+#include "cli/doctor_command.h"
 
 #include <blis.h>
 #include <fmt/format.h>
