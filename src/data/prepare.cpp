@@ -134,7 +134,6 @@ class TemporaryFolder {
   void become(const std::string& target) {
     rename_path(path_, target);
     kept_ = true;
-    fsync_directory(parent_directory(target));
   }
 
  private:
@@ -225,11 +224,20 @@ PrepareReport prepare(const PrepareOptions& options) {
 
   if (!directory_exists(o.out) || !holds_data(o.out)) {
     temporary.become(o.out);
+    fsync_directory(parent_directory(o.out));
     return report;
   }
-  TemporaryFolder old(beside(o.out, "chiron-old"));
-  rename_path(o.out, old.path());
-  temporary.become(o.out);
+  std::string old = beside(o.out, "chiron-old");
+  remove_tree(old);
+  rename_path(o.out, old);
+  try {
+    temporary.become(o.out);
+  } catch (const Error&) {
+    rename_path(old, o.out);
+    throw;
+  }
+  fsync_directory(parent_directory(o.out));
+  remove_tree(old);
   return report;
 }
 
