@@ -105,7 +105,8 @@ struct KeyHead {
   /// p: scores -> probabilities after dropout; dp: do v^T -> gradient of the scores.
   inline void score_gradients(A* p, A* dp, const Sight& sight, const Run& run, int64_t row, int64_t rows, int64_t head,
                               int64_t j) const {
-    alignas(64) A factor[kTile];
+    alignas(64) A drawn[2 * kTile];
+    const A* factor = drawn;
     V lane{};
     for (int i = 0; i < kBlock; ++i) lane[i] = static_cast<A>(i);
     const Mask<A> lanes = __builtin_convertvector(lane, Mask<A>);
@@ -116,7 +117,7 @@ struct KeyHead {
       if (shift == -kInfinity) shift = 0;  // sees nothing: e^(-inf - 0) = 0
       const A dot = real ? delta[at] : A(0);
       const bool masked = !sight.all(r / kBlock, j + run.begin * kBlock, j + run.end * kBlock);
-      if (dropout.on && real) dropout.factors(factor, row + r, a.k_offset + j, head);
+      if (dropout.on && real) factor = dropout.factors(drawn, row + r, a.k_offset + j, head);
       for (int64_t c = run.begin * kBlock; c < run.end * kBlock; c += kBlock) {
         V score = simd::load(p + r * kTile + c), up = simd::load(dp + r * kTile + c);
         if (masked) {

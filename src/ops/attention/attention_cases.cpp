@@ -122,13 +122,12 @@ OpCase forward(const Setup& setup) {
           }
         for (double x : score) sum += x == -kInfinity ? 0 : std::exp(x - top);
         a[1][static_cast<size_t>(row * n.heads + h)] = sum == 0 ? -kInfinity : top + std::log(sum);
-        for (int64_t d = 0; d < n.head_dim; ++d) {
-          double out = 0;
-          for (int64_t j = 0; j < n.k_length; ++j)
-            if (l.sees(a[5], row, j))
-              out += std::exp(score[static_cast<size_t>(j)] - top) / sum * l.keep(a[6], row, h, j) *
-                     a[4][l.k_at(row / n.q_length, j, h, d)];
-          a[0][l.q_at(row, h, d)] = out;
+        for (int64_t d = 0; d < n.head_dim; ++d) a[0][l.q_at(row, h, d)] = 0;
+        for (int64_t j = 0; j < n.k_length; ++j) {
+          if (!l.sees(a[5], row, j)) continue;
+          double weight = std::exp(score[static_cast<size_t>(j)] - top) / sum * l.keep(a[6], row, h, j);
+          for (int64_t d = 0; d < n.head_dim; ++d)
+            a[0][l.q_at(row, h, d)] += weight * a[4][l.k_at(row / n.q_length, j, h, d)];
         }
       }
   };

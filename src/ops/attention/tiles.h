@@ -257,6 +257,16 @@ inline simd::I32 load_ints(const int32_t* p) {
 
 using U32 = simd::Vec<uint32_t>;
 
+/// The upper halves of the 64-bit products. A plain loop over arrays, which the compiler turns into 32 x 32 bit
+/// products; vectors of 64-bit lanes would multiply in full.
+inline U32 multiply_high(U32 a, uint32_t b) {
+  uint32_t x[simd::kLanes];
+  std::memcpy(x, &a, sizeof x);
+  for (int i = 0; i < simd::kLanes; ++i) x[i] = static_cast<uint32_t>((uint64_t{x[i]} * b) >> 32);
+  std::memcpy(&a, x, sizeof a);
+  return a;
+}
+
 /// The parts of AttentionDropout that a kernel needs.
 struct Dropout {
   bool on = false;
@@ -277,35 +287,40 @@ struct Dropout {
   inline std::array<U32, 4> words(U32 index_of, U32 group, uint32_t head) const {
     std::array<U32, 4> c{index_of, group, simd::splat(head), U32{}};
     uint32_t k0 = key[0], k1 = key[1];
-    using U64 = simd::Vec<uint64_t>;
     for (int round = 0; round < 10; ++round) {
-      U64 a = __builtin_convertvector(c[0], U64) * uint64_t{0xD2511F53};
-      U64 b = __builtin_convertvector(c[2], U64) * uint64_t{0xCD9E8D57};
-      c = {__builtin_convertvector(b >> 32, U32) ^ c[1] ^ k0, __builtin_convertvector(b, U32),
-           __builtin_convertvector(a >> 32, U32) ^ c[3] ^ k1, __builtin_convertvector(a, U32)};
+      c = {multiply_high(c[2], 0xCD9E8D57u) ^ c[1] ^ k0, c[2] * 0xCD9E8D57u,
+           multiply_high(c[0], 0xD2511F53u) ^ c[3] ^ k1, c[0] * 0xD2511F53u};
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
     return c;
   }
 
-  /// factor[j] = 0 or `kept` for one query and the kTile keys whose offsets begin at `offset`.
+  /// Writes 0 or `kept` for one query and the kTile keys whose offsets begin at `offset` into `factor`, which has room
+  /// for 2 * kTile, and returns where the first key's stands in it.
   template <class A>
-  inline void factors(A* factor, int64_t row, int64_t offset, int64_t head) const {
-    alignas(64) uint32_t word[4][kBlock];
-    const int64_t group = offset / 4, shift = offset % 4;
+  inline const A* factors(A* factor, int64_t row, int64_t offset, int64_t head) const {
+    constexpr auto kOrder = std::make_integer_sequence<int, 16>{};
+    const int64_t shift = offset % 4;
     U32 lane;
     for (int i = 0; i < kBlock; ++i) lane[i] = static_cast<uint32_t>(i);
-    // Seventeen groups of four reach over kTile keys that do not begin at a group.
-    for (int64_t g = 0; g <= kTile / 4; g += kBlock) {
-      auto w = words(simd::splat(static_cast<uint32_t>(index[row])), lane + static_cast<uint32_t>(group + g),
-                     first_head + static_cast<uint32_t>(head));
-      for (size_t i = 0; i < 4; ++i) std::memcpy(word[i], &w[i], sizeof word[i]);
-      for (int64_t i = 0; i < kTile; ++i) {
-        const int64_t j = 4 * g + i - shift;
-        if (j >= 0 && j < kTile) factor[j] = word[i % 4][i / 4] < threshold ? A(0) : static_cast<A>(kept);
-      }
+    // Keys that do not begin at a group of four reach into a seventeenth group.
+    for (int64_t first = 0; first < kTile + shift; first += kTile) {
+      auto w =
+          words(simd::splat(static_cast<uint32_t>(index[row])),
+                lane + static_cast<uint32_t>((offset - shift + first) / 4), first_head + static_cast<uint32_t>(head));
+      simd::Vec<A> f[4];
+      for (size_t i = 0; i < 4; ++i)
+        f[i] = __builtin_convertvector(w[i] < threshold, Mask<A>) != 0 ? simd::Vec<A>{}
+                                                                       : simd::splat(static_cast<A>(kept));
+      auto even_low = interleave_low(f[0], f[2], kOrder), even_high = interleave_high(f[0], f[2], kOrder);
+      auto odd_low = interleave_low(f[1], f[3], kOrder), odd_high = interleave_high(f[1], f[3], kOrder);
+      simd::store(factor + first, interleave_low(even_low, odd_low, kOrder));
+      simd::store(factor + first + 16, interleave_high(even_low, odd_low, kOrder));
+      simd::store(factor + first + 32, interleave_low(even_high, odd_high, kOrder));
+      simd::store(factor + first + 48, interleave_high(even_high, odd_high, kOrder));
     }
+    return factor + shift;
   }
 };
 
