@@ -139,6 +139,9 @@ class CheckDag(Sandbox):
         self.refused({"src/core/config.h": "#pragma once\n", "src/train/config.h": "#pragma once\n"},
                      "the same file name as src/core/config.h")
 
+    def test_a_command_may_be_named_like_the_part_that_does_its_work(self):
+        self.passes({"src/cli/plan.h": "#pragma once\n", "src/train/plan.h": "#pragma once\n"})
+
     def test_no_sources_at_all(self):
         code, text = self.call("python3", str(ROOT / "tools/check_dag.py"), str(self.root))
         self.assertEqual(code, 1, text)

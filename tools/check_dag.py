@@ -191,8 +191,9 @@ class Checker:
                     continue
                 self.includes(path, strip(text, strings=False))
                 self.identifiers(path, code)
-                # ops/<op>/<op>.h, .cpp, .cu are the op's own; the layer of that name in nn/ may be called the same.
-                if not (parts[0] == "ops" and len(parts) == 3 and path.stem == parts[1]):
+                # ops/<op>/<op>.h, .cpp, .cu are the op's own; the layer of that name in nn/ may be called the same. So may
+                # a command of cli/, which has the name that users type, and the part that does its work.
+                if not (parts[0] == "ops" and len(parts) == 3 and path.stem == parts[1]) and parts[0] != "cli":
                     if path.name in names:
                         self.problem(path, 1, f"the same file name as {names[path.name].relative_to(self.root)}")
                     names[path.name] = path
