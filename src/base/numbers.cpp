@@ -100,7 +100,7 @@ std::string shortest(double x) { return fmt::format("{}", x); }
 std::string with_commas(int64_t n) {
   std::string digits = fmt::format("{}", n);
   const size_t sign = n < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, ",");
+  for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, 1, ',');
   return digits;
 }
 

@@ -1,4 +1,4 @@
-#include "cli/bench.h"
+#include "cli/bench_command.h"
 
 #include <cstdio>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "cli/export.h"
+#include "cli/export_command.h"
 
 #include "train/export.h"
 

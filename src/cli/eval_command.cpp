@@ -1,4 +1,4 @@
-#include "cli/eval.h"
+#include "cli/eval_command.h"
 
 #include <cstdio>
 

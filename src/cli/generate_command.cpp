@@ -1,4 +1,4 @@
-#include "cli/generate.h"
+#include "cli/generate_command.h"
 
 #include <charconv>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "cli/prepare.h"
+#include "cli/prepare_command.h"
 
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-#include "cli/check.h"
+#include "cli/check_command.h"
 
 #include <cstdio>
 

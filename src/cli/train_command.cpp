@@ -1,4 +1,4 @@
-#include "cli/train.h"
+#include "cli/train_command.h"
 
 #include "train/trainer.h"
 

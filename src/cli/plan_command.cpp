@@ -1,4 +1,4 @@
-#include "cli/plan.h"
+#include "cli/plan_command.h"
 
 #include <cstdio>
 
