@@ -169,8 +169,10 @@ void Stream::parallel_at(int64_t n, int64_t grain, F&& f) {
   detail::Ranges<Body> ranges{&f, n, grain};
   ThreadPool::Job job;
 #if defined(__x86_64__) && !defined(CHIRON_BASELINE_ONLY)
-  if constexpr (kLevel == CpuLevel::avx512) job = detail::run_avx512<Body>;
-  else if constexpr (kLevel == CpuLevel::avx2) job = detail::run_avx2<Body>;
+  if constexpr (kLevel == CpuLevel::avx512)
+    job = detail::run_avx512<Body>;
+  else if constexpr (kLevel == CpuLevel::avx2)
+    job = detail::run_avx2<Body>;
   else
 #endif
     job = detail::run_baseline<Body>;
