@@ -27,8 +27,8 @@ class Counting final : public TokenSource {
 };
 
 TEST(JoinedSource, IsOneSequence) {
-  JoinedSource joined({std::make_shared<Counting>(0, 5), std::make_shared<Counting>(50, 0),
-                       std::make_shared<Counting>(5, 4)});
+  JoinedSource joined(
+      {std::make_shared<Counting>(0, 5), std::make_shared<Counting>(50, 0), std::make_shared<Counting>(5, 4)});
   EXPECT_EQ(joined.num_tokens(), 9);
   EXPECT_EQ(joined.text_bytes(), 18);
   EXPECT_EQ(joined.name(), "0, 50, 5");

@@ -205,8 +205,10 @@ TEST(Loader, ExactlyKStepsOfTokensAreKSteps) {
     Loader loader(counting_source(k * 2 * 8 + 1), {.sequences = 2, .length = 8});
     EXPECT_EQ(loader.num_samples(), 2 * k);
     std::multiset<int32_t> labels;
-    for (int64_t step = 0; step < k; ++step)
-      for (int32_t label : step_of(loader, step).micros[0].labels) labels.insert(label);
+    for (int64_t n = 0; n < k; ++n) {
+      HostStep step = step_of(loader, n);
+      labels.insert(step.micros[0].labels.begin(), step.micros[0].labels.end());
+    }
     std::multiset<int32_t> expected;
     for (int32_t i = 1; i <= k * 16; ++i) expected.insert(i);
     EXPECT_EQ(labels, expected);
@@ -267,13 +269,15 @@ std::vector<std::pair<int32_t, int32_t>> one_pass(const std::shared_ptr<const To
                            .num_ranks = num_ranks,
                            .shuffle = false,
                            .once = true});
-    for (int64_t n = 0; n < loader.num_steps(); ++n)
-      for (const HostBatch& b : step_of(loader, n).micros)
+    for (int64_t n = 0; n < loader.num_steps(); ++n) {
+      HostStep step = step_of(loader, n);
+      for (const HostBatch& b : step.micros)
         for (size_t i = 0; i < b.tokens.size(); ++i) {
           EXPECT_GE(b.tokens[i], 0);
           EXPECT_LT(b.tokens[i], source->vocab_size());
           if (b.labels[i] != kIgnore) out[n * loader.tokens_per_step() + b.index[i]] = {b.tokens[i], b.labels[i]};
         }
+    }
   }
   std::vector<std::pair<int32_t, int32_t>> pairs;
   for (auto& [at, pair] : out) pairs.push_back(pair);

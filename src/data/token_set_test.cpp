@@ -33,6 +33,12 @@ std::vector<int32_t> random_tokens(size_t n, int vocab) {
   return tokens;
 }
 
+void put(const std::string& path, std::string_view content) {
+  FileWriter file(path);
+  file.write(content);
+  file.close();
+}
+
 void change_byte(const std::string& path, int64_t at, char xor_with = 1) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(at);
@@ -74,14 +80,14 @@ TEST(TokenFile, EveryTruncationIsFound) {
   write_token_file(path, info_of(), random_tokens(9, 1000), starts);
   std::string whole = read_file(path);
   for (size_t n = 0; n < whole.size(); ++n) {
-    write_file(path, std::string_view(whole).substr(0, n));
+    put(path, std::string_view(whole).substr(0, n));
     ASSERT_THROW(TokenFile{path}, DataError) << n;
   }
-  write_file(path, whole + "x");
+  put(path, whole + "x");
   expect_data_error([&] { TokenFile{path}; }, {"t.bin", "too long", "297 bytes found", "make 296"});
-  write_file(path, std::string_view(whole).substr(0, 290));
+  put(path, std::string_view(whole).substr(0, 290));
   expect_data_error([&] { TokenFile{path}; }, {"t.bin", "truncated", "290 bytes found", "make 296"});
-  write_file(path, std::string_view(whole).substr(0, 100));
+  put(path, std::string_view(whole).substr(0, 100));
   expect_data_error([&] { TokenFile{path}; }, {"t.bin", "truncated", "100 bytes", "256"});
 }
 
