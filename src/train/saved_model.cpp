@@ -1,5 +1,7 @@
 #include "train/saved_model.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/files.h"
 #include "io/checkpoint.h"
 #include "parallel/replicated.h"
