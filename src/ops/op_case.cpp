@@ -1,5 +1,7 @@
 #include "ops/op_case.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -236,6 +238,36 @@ std::string check_gradient(const OpCase& c, Stream& s) {
     if (!(error <= 1e-7)) return fmt::format("d{}: error {:.3g} against finite differences", c.args[ix].name, error);
   }
   return "";
+}
+
+Timing time_case(const OpCase& c, DType dtype, Stream& s) {
+  struct Flops final : Trace {
+    double sum = 0;
+    void begin(const OpInfo& info) override { sum += info.flops; }
+    void end(const OpInfo&) override {}
+  };
+  Arguments a(c, dtype);
+  Stack big(s.device(), kPrepareScratch);
+  if (c.prepare) c.prepare(s, a.tensors, big);
+  Timing timing;
+  for (Tensor t : a.tensors) timing.bytes += static_cast<double>(t.bytes());
+  Stack scratch(s.device(), planned_scratch(c, a.tensors, s.device()));
+  Flops flops;
+  s.set_trace(&flops);
+  c.run(s, a.tensors, scratch);
+  s.set_trace(nullptr);
+  timing.flops = flops.sum;
+  constexpr int kRuns = 15;
+  std::vector<double> times;
+  for (int i = 0; i < kRuns; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    c.run(s, a.tensors, scratch);
+    s.sync();
+    times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::ranges::sort(times);
+  timing.seconds = times[kRuns / 2];
+  return timing;
 }
 
 }  // namespace chiron

@@ -72,4 +72,12 @@ std::string compare_streams(const OpCase& c, DType dtype, Stream& a, Stream& b);
 /// Central differences in f64 against the op's gradients. Returns "" or what is wrong.
 std::string check_gradient(const OpCase& c, Stream& s);
 
+/// How fast a case runs.
+struct Timing {
+  double seconds = 0;  ///< median of a call
+  double bytes = 0;    ///< of all arguments: each read or written once
+  double flops = 0;    ///< as the op itself states them
+};
+Timing time_case(const OpCase& c, DType dtype, Stream& s);
+
 }  // namespace chiron

@@ -170,4 +170,15 @@ StepBench bench_step(const Options& options, int64_t steps) {
   return result;
 }
 
+std::vector<OpBench> bench_ops(int threads) {
+  ThreadPool pool(threads);
+  Stream s({}, pool);
+  std::vector<OpBench> results;
+  for (const OpCase& c : all_op_cases()) {
+    const Timing t = time_case(c, DType::f32, s);
+    results.push_back({c.op, c.name, t.seconds, t.bytes / t.seconds / 1e9, t.flops / t.seconds / 1e9});
+  }
+  return results;
+}
+
 }  // namespace chiron

@@ -40,6 +40,7 @@ void step_begin(Stream& s, StepScalars* scalars) {
   OpScope op(s, "step_begin", {}, {}, 0);
   if (!op) return;
   const auto tokens = static_cast<float>(scalars->tokens);
+  scalars->sums[0] = scalars->sums[1] = 0;
   scalars->token_scale = scalars->tokens > 0 ? scalars->loss_scale / tokens : 0;
 }
 

@@ -13,7 +13,7 @@ namespace chiron {
 /// blocks, in order.
 void squared_norm(Stream& s, StepScalars* scalars, std::span<const Shard> shards, Stack& temp);
 
-/// When a step starts, after the labels were counted (and the count summed over ranks): token_scale.
+/// When a step starts, after the labels were counted (and the count summed over ranks): token_scale, and sums at 0.
 void step_begin(Stream& s, StepScalars* scalars);
 
 /// When gradients are complete and `sums` was summed over ranks: loss, grad_norm, clip_factor (Pascanu et al., "On the
