@@ -5,9 +5,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_file.h"
 #include "io/box_copy.h"
 #include "io/checkpoint_layout.h"
-#include "base/json_file.h"
 #include "io/tensor_files.h"
 
 namespace chiron {

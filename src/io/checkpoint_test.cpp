@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_file.h"
 #include "base/temp_dir.h"
 #include "io/checkpoint_testing.h"
-#include "base/json_file.h"
 
 namespace chiron {
 namespace {
