@@ -30,7 +30,8 @@ def main(text_path, folder):
     tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
     assert tokenizer.get_vocab_size() == dataset["vocab_size"]
     theirs = tokenizer.encode(text).ids + [tokenizer.token_to_id("<|endoftext|>")]
-    assert ours == theirs, f"first difference at token {next(i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b)}"
+    at = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+    assert ours == theirs, f"first difference at token {at}"
     assert tokenizer.decode(ours) == text
 
     alphabet = pre_tokenizers.ByteLevel.alphabet()
