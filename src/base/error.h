@@ -42,14 +42,14 @@ class ErrorOf : public Error {
       : Error(kCode, fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-using ConfigError = ErrorOf<ExitCode::config>;    ///< an option or a command line that cannot be
-using DataError = ErrorOf<ExitCode::data>;        ///< a file with content that cannot be used
-using IoError = ErrorOf<ExitCode::io>;            ///< the file system refused
-using DeviceError = ErrorOf<ExitCode::device>;    ///< a device is missing, full or lost
-using CommError = ErrorOf<ExitCode::comm>;        ///< another rank is missing or lost
-using Diverged = ErrorOf<ExitCode::diverged>;     ///< too many non-finite steps in a row
+using ConfigError = ErrorOf<ExitCode::config>;        ///< an option or a command line that cannot be
+using DataError = ErrorOf<ExitCode::data>;            ///< a file with content that cannot be used
+using IoError = ErrorOf<ExitCode::io>;                ///< the file system refused
+using DeviceError = ErrorOf<ExitCode::device>;        ///< a device is missing, full or lost
+using CommError = ErrorOf<ExitCode::comm>;            ///< another rank is missing or lost
+using Diverged = ErrorOf<ExitCode::diverged>;         ///< too many non-finite steps in a row
 using CheckFailed = ErrorOf<ExitCode::check_failed>;  ///< `chiron check` found a difference
-using Bug = ErrorOf<ExitCode::bug>;               ///< a broken invariant of our own; thrown by CHECK
+using Bug = ErrorOf<ExitCode::bug>;                   ///< a broken invariant of our own; thrown by CHECK
 
 /// Throws Bug with file, line, the condition's text and the formatted message.
 [[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
@@ -57,8 +57,8 @@ using Bug = ErrorOf<ExitCode::bug>;               ///< a broken invariant of our
 }  // namespace chiron
 
 /// Invariants that no user input can break. CHECK(condition) or CHECK(condition, "format", args...).
-#define CHECK(condition, ...)                                                                        \
-  do {                                                                                               \
-    if (!(condition)) [[unlikely]]                                                                   \
+#define CHECK(condition, ...)                                                                \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
       ::chiron::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -135,7 +135,8 @@ std::vector<Command> commands() {
   add(make_command<ConfigSchemaArgs>("config schema", "Prints all options, what they mean and take.", config_schema));
   add(make_command<ConfigInitArgs>("config init", "Writes a commented configuration to start from.", config_init));
   add(make_command<PrepareArgs>("prepare", "Turns text into training data.", prepare));
-  add(make_command<CheckArgs>("check", "Compares a model with a reference dump: loss, gradients, optimizer steps.", check));
+  add(make_command<CheckArgs>("check", "Compares a model with a reference dump: loss, gradients, optimizer steps.",
+                              check));
   add(make_command<GenerateArgs>("generate", "Continues a prompt.", generate));
   add(make_command<EvalArgs>("eval", "Measures loss, perplexity and bits per byte on data.", eval));
   add(make_command<ExportArgs>("export", "Writes a run's model in the layout of Hugging Face.", export_run));

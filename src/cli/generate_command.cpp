@@ -90,8 +90,10 @@ ExitCode generate(const GenerateArgs& args) {
     first = false;
     return id != end;
   });
-  if (as_text) out.finish();
-  else fmt::print("\n");
+  if (as_text)
+    out.finish();
+  else
+    fmt::print("\n");
   return ExitCode::done;
 }
 

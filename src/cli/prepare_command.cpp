@@ -10,8 +10,8 @@ namespace {
 
 void print(const PrepareReport::Part& part) {
   fmt::print("{}: {} tokens of {} bytes of text ({:.2f} bytes per token), {} documents, {} shards\n", part.folder,
-             with_commas(part.tokens), with_commas(part.text_bytes), part.bytes_per_token(), with_commas(part.documents),
-             part.shards);
+             with_commas(part.tokens), with_commas(part.text_bytes), part.bytes_per_token(),
+             with_commas(part.documents), part.shards);
 }
 
 }  // namespace

@@ -50,9 +50,9 @@ struct ParamSpec {
   Unit unit = 0;              ///< where it is used (for a tied weight: where its owner is)
   int tp_dim = -1;            ///< dimension that tensor parallelism cuts; -1: replicated
   Axes sum_over = kNoAxis;
-  Param tied_to = kNoParam;   ///< this one has no storage of its own
+  Param tied_to = kNoParam;  ///< this one has no storage of its own
   bool trainable = true;
-  bool decay = false;         ///< decoupled weight decay applies
+  bool decay = false;  ///< decoupled weight decay applies
   Init init;
 
   int64_t valid_rows() const {
@@ -67,7 +67,7 @@ struct ParamSpec {
 struct Shard {
   Param param = kNoParam;
   int64_t first_row = 0;  ///< of the parameter
-  Tensor master;   ///< f32, the weight that counts
+  Tensor master;          ///< f32, the weight that counts
   Tensor compute;  ///< the narrow copy written in the same pass; absent when compute is f32 (then it is the master)
   Tensor grad;     ///< f32
   Tensor m, v;     ///< f32, Adam's moments

@@ -11,8 +11,8 @@ namespace chiron {
 Buffer::Buffer(Device device, int64_t bytes) : device_(device), bytes_(bytes) {
   CHECK(device.kind == DeviceKind::cpu, "this build has no memory for that device");
   if (bytes == 0) return;
-  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                 -1, 0);
+  void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw DeviceError("out of memory: {} bytes are not to be had on the CPU", bytes);
   // Huge pages spare page faults and TLB misses in large arrays; small ones keep 4 KiB pages and their exact size.
   constexpr int64_t kHuge = 8 << 20;
@@ -34,13 +34,13 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
-Stack::Stack(Device device, int64_t capacity)
-    : memory_(device, capacity), base_(memory_.at()), capacity_(capacity) {}
+Stack::Stack(Device device, int64_t capacity) : memory_(device, capacity), base_(memory_.at()), capacity_(capacity) {}
 
 Stack Stack::dry(int number) {
   Stack s;
   s.dry_ = true;
-  s.base_ = (uintptr_t{1} << 46) * static_cast<uintptr_t>(number + 1);  // non-zero, so that a planned tensor is "present"
+  s.base_ =
+      (uintptr_t{1} << 46) * static_cast<uintptr_t>(number + 1);  // non-zero, so that a planned tensor is "present"
   s.capacity_ = int64_t{1} << 46;
   return s;
 }
@@ -57,8 +57,8 @@ Tensor Stack::push(DType dtype, Shape shape) {
 
 void Stack::release(int64_t top) {
   CHECK(0 <= top && top <= top_, "release to {} above the top {}", top, top_);
-  if (poison_ && !dry_) std::memset(reinterpret_cast<void*>(base_ + static_cast<uintptr_t>(top)), 0xff,
-                                    static_cast<size_t>(top_ - top));
+  if (poison_ && !dry_)
+    std::memset(reinterpret_cast<void*>(base_ + static_cast<uintptr_t>(top)), 0xff, static_cast<size_t>(top_ - top));
   top_ = top;
 }
 

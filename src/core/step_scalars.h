@@ -8,24 +8,24 @@ namespace chiron {
 /// ops on the device write the second group and the trainer reads it one step later.
 struct StepScalars {
   // Written by the host.
-  uint64_t seed = 0;         ///< the run's seed
-  int64_t step = 0;          ///< number of the step, from 0; chooses the random streams
+  uint64_t seed = 0;  ///< the run's seed
+  int64_t step = 0;   ///< number of the step, from 0; chooses the random streams
   float learning_rate = 0;
-  float max_norm = 0;        ///< clip gradients to this global norm; 0 = no clipping
-  float loss_scale = 1;      ///< multiplies the loss before backward (fp16)
+  float max_norm = 0;    ///< clip gradients to this global norm; 0 = no clipping
+  float loss_scale = 1;  ///< multiplies the loss before backward (fp16)
 
   // Written on the device during a step.
-  int32_t tokens = 0;        ///< labels that count, over all micro-batches and ranks
-  float token_scale = 0;     ///< loss_scale / tokens, 0 if no label counts: the upstream gradient of each token's loss
-  float sums[2] = {0, 0};    ///< [0] squared gradient norm (of scaled gradients), [1] sum of token losses
-  float loss = 0;            ///< mean over the labels that count
-  float grad_norm = 0;       ///< before clipping, unscaled
-  float clip_factor = 0;     ///< gradients are multiplied by this: clipping and 1 / loss_scale in one
-  int32_t finite = 0;        ///< 1 if loss and norm are finite and some label counts: the update is applied
+  int32_t tokens = 0;      ///< labels that count, over all micro-batches and ranks
+  float token_scale = 0;   ///< loss_scale / tokens, 0 if no label counts: the upstream gradient of each token's loss
+  float sums[2] = {0, 0};  ///< [0] squared gradient norm (of scaled gradients), [1] sum of token losses
+  float loss = 0;          ///< mean over the labels that count
+  float grad_norm = 0;     ///< before clipping, unscaled
+  float clip_factor = 0;   ///< gradients are multiplied by this: clipping and 1 / loss_scale in one
+  int32_t finite = 0;      ///< 1 if loss and norm are finite and some label counts: the update is applied
   int32_t reserved = 0;
 
   // Carried over from step to step, part of the checkpoint.
-  int64_t applied = 0;       ///< updates applied so far: Adam's t
+  int64_t applied = 0;  ///< updates applied so far: Adam's t
 };
 
 }  // namespace chiron

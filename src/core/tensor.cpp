@@ -7,7 +7,8 @@ namespace chiron {
 std::string Shape::str() const { return fmt::format("({})", fmt::join(dims.begin(), dims.begin() + rank, ", ")); }
 
 View View::slice(int64_t begin, int64_t end) const {
-  CHECK(shape.rank > 0 && 0 <= begin && begin <= end && end <= shape[0], "rows {} to {} of {}", begin, end, shape.str());
+  CHECK(shape.rank > 0 && 0 <= begin && begin <= end && end <= shape[0], "rows {} to {} of {}", begin, end,
+        shape.str());
   View out = *this;
   out.shape[0] = end - begin;
   if (shape[0]) out.at += static_cast<uintptr_t>(begin * (bytes() / shape[0]));

@@ -19,15 +19,21 @@ class Decoder : public Model {
   }
 
   void forward(Ctx& c, Unit u, Tensor y, Saved& saved) const override {
-    if (u == 0) embedding_.forward(c, y, *saved.batch);
-    else if (u == head()) head_.forward(c, saved);
-    else block(u).forward(c, y, saved);
+    if (u == 0)
+      embedding_.forward(c, y, *saved.batch);
+    else if (u == head())
+      head_.forward(c, saved);
+    else
+      block(u).forward(c, y, saved);
   }
 
   void backward(Ctx& c, Unit u, Tensor d, Saved& saved) const override {
-    if (u == 0) embedding_.backward(c, d, *saved.batch);
-    else if (u == head()) head_.backward(c, d, saved);
-    else block(u).backward(c, d, saved);
+    if (u == 0)
+      embedding_.backward(c, d, *saved.batch);
+    else if (u == head())
+      head_.backward(c, d, saved);
+    else
+      block(u).backward(c, d, saved);
   }
 
   void logits(Ctx& c, Tensor out, View x) const override { head_.logits(c, out, x); }

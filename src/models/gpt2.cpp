@@ -106,8 +106,12 @@ class Gpt2 final : public Decoder<Block> {
       b.n2 = norm(u, h + "ln_2");
       linear(b.wfc, u, h + "mlp.c_fc", F, C, m.init_std);
       linear(b.wproj.linear, u, h + "mlp.c_proj", C, F, out_std);
-      b.attn = {.heads = H, .kv_heads = H, .head_dim = D, .window = m.sliding_window,
-                .dropout = static_cast<float>(m.attention_dropout), .random_op = kAttentionDraw};
+      b.attn = {.heads = H,
+                .kv_heads = H,
+                .head_dim = D,
+                .window = m.sliding_window,
+                .dropout = static_cast<float>(m.attention_dropout),
+                .random_op = kAttentionDraw};
       b.wo.drop = dropped(m.residual_dropout, kAttentionOutDraw);
       b.wproj.drop = dropped(m.residual_dropout, kMlpOutDraw);
       b.activation = m.activation == MlpActivation::gelu_erf ? Gelu::erf : Gelu::tanh;
@@ -115,8 +119,8 @@ class Gpt2 final : public Decoder<Block> {
     }
     head_.norm = norm(head(), "transformer.ln_f");
     make_head_weight("lm_head.weight");
-    block_slots_ = {{"h1", C, LayerNorm::kStatCols}, {"qkv", 3 * H * D}, {"att", H * D, H},
-                    {"x2", C}, {"h2", C, LayerNorm::kStatCols}, {"fc", F / setup.tp}, {"act", F / setup.tp}};
+    block_slots_ = {{"h1", C, LayerNorm::kStatCols}, {"qkv", 3 * H * D},   {"att", H * D, H},    {"x2", C},
+                    {"h2", C, LayerNorm::kStatCols}, {"fc", F / setup.tp}, {"act", F / setup.tp}};
   }
 
   nlohmann::json hf_config() const override {
@@ -178,9 +182,12 @@ ModelConfig read_config(const JsonObject& json) {
   m.residual_dropout = json.number("resid_pdrop", 0.1);
   m.tie_embeddings = json.boolean("tie_word_embeddings", true);
   std::string act = json.text("activation_function", "gelu_new");
-  if (act == "gelu_new" || act == "gelu_pytorch_tanh") m.activation = MlpActivation::gelu_tanh;
-  else if (act == "gelu") m.activation = MlpActivation::gelu_erf;
-  else hf::refuse(json, "activation_function", act, "gelu_new, gelu_pytorch_tanh or gelu");
+  if (act == "gelu_new" || act == "gelu_pytorch_tanh")
+    m.activation = MlpActivation::gelu_tanh;
+  else if (act == "gelu")
+    m.activation = MlpActivation::gelu_erf;
+  else
+    hf::refuse(json, "activation_function", act, "gelu_new, gelu_pytorch_tanh or gelu");
   hf::require(json, "scale_attn_weights", true);
   hf::require(json, "scale_attn_by_inverse_layer_idx", false);
   hf::require(json, "add_cross_attention", false);
@@ -190,8 +197,9 @@ ModelConfig read_config(const JsonObject& json) {
 }  // namespace
 
 const FamilyEntry& gpt2_family() {
-  static const FamilyEntry entry{Family::gpt2, "gpt2", "GPT2LMHeadModel", read_config,
-                                 [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Gpt2>(s); }};
+  static const FamilyEntry entry{
+      Family::gpt2, "gpt2", "GPT2LMHeadModel", read_config,
+      [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Gpt2>(s); }};
   return entry;
 }
 

@@ -1,6 +1,6 @@
-// Llama 2 and 3 (Touvron et al., "Llama 2", 2023; "The Llama 3 Herd of Models", 2024): RMSNorm before each branch, rotary
-// positions, grouped kv heads, SwiGLU; biases where the file has them.
-// Legend: T tokens, C width, F hidden width, H heads, K kv heads, D head size, V vocabulary.
+// Llama 2 and 3 (Touvron et al., "Llama 2", 2023; "The Llama 3 Herd of Models", 2024): RMSNorm before each branch,
+// rotary positions, grouped kv heads, SwiGLU; biases where the file has them. Legend: T tokens, C width, F hidden
+// width, H heads, K kv heads, D head size, V vocabulary.
 
 #include <nlohmann/json.hpp>
 
@@ -105,7 +105,8 @@ class Llama final : public Decoder<Block> {
     // The 2 L branches add up in the residual stream: their last layers start smaller by sqrt(2 L).
     const double out_std = m.init_std / std::sqrt(2.0 * static_cast<double>(m.num_layers));
     for (Unit u = 1; u <= m.num_layers; ++u) {
-      const std::string layer = fmt::format("model.layers.{}.", u - 1), self = layer + "self_attn.", mlp = layer + "mlp.";
+      const std::string layer = fmt::format("model.layers.{}.", u - 1), self = layer + "self_attn.",
+                        mlp = layer + "mlp.";
       Block b;
       b.n1 = norm(u, layer + "input_layernorm.weight");
       linear(b.wqkv, u, {{self + "q_proj", H * D}, {self + "k_proj", K * D}, {self + "v_proj", K * D}}, C, m.init_std,
@@ -114,8 +115,11 @@ class Llama final : public Decoder<Block> {
       b.n2 = norm(u, layer + "post_attention_layernorm.weight");
       linear(b.wgu, u, {{mlp + "gate_proj", F}, {mlp + "up_proj", F}}, C, m.init_std, m.mlp_bias);
       linear(b.wd.linear, u, {{mlp + "down_proj", C}}, F, out_std, m.mlp_bias);
-      b.attn = {.heads = H / setup.tp, .kv_heads = std::max<int64_t>(1, K / setup.tp), .head_dim = D,
-                .window = m.sliding_window, .dropout = static_cast<float>(m.attention_dropout),
+      b.attn = {.heads = H / setup.tp,
+                .kv_heads = std::max<int64_t>(1, K / setup.tp),
+                .head_dim = D,
+                .window = m.sliding_window,
+                .dropout = static_cast<float>(m.attention_dropout),
                 .random_op = kAttentionDraw};
       b.rope.inv_freq = inv_freq;
       b.wo.drop = {static_cast<float>(m.residual_dropout), kAttentionOutDraw};
@@ -125,8 +129,8 @@ class Llama final : public Decoder<Block> {
     head_.norm = norm(head(), "model.norm.weight");
     make_head_weight("lm_head.weight");
     const Attention& a = blocks_.front().attn;
-    block_slots_ = {{"h1", C, RmsNorm::kStatCols}, {"qkv", a.qkv_width()}, {"att", a.q_width(), a.heads},
-                    {"x2", C}, {"h2", C, RmsNorm::kStatCols}, {"gu", 2 * F / setup.tp}, {"act", F / setup.tp}};
+    block_slots_ = {{"h1", C, RmsNorm::kStatCols}, {"qkv", a.qkv_width()},   {"att", a.q_width(), a.heads}, {"x2", C},
+                    {"h2", C, RmsNorm::kStatCols}, {"gu", 2 * F / setup.tp}, {"act", F / setup.tp}};
   }
 
   nlohmann::json hf_config() const override;
@@ -211,9 +215,12 @@ RopeConfig read_rope(const JsonObject& json) {
   r.theta = rope.number("rope_theta", r.theta);
   std::string type = rope.text(hf::spelling(rope, {"rope_type", "type"}), "default");
   if (type == "default") return r;
-  if (type == "linear") r.scaling = RopeType::linear;
-  else if (type == "llama3") r.scaling = RopeType::llama3;
-  else hf::refuse(rope, "rope_type", type, "default, linear, llama3");
+  if (type == "linear")
+    r.scaling = RopeType::linear;
+  else if (type == "llama3")
+    r.scaling = RopeType::llama3;
+  else
+    hf::refuse(rope, "rope_type", type, "default, linear, llama3");
   r.factor = rope.number("factor");
   if (r.scaling == RopeType::linear) return r;
   r.low_freq_factor = rope.number("low_freq_factor");

@@ -47,14 +47,14 @@ struct Ctx {
   StepScalars* scalars;  ///< on the device
   DType compute = DType::f32;
   Mode mode = Mode::train;
-  Unit at = 0;                     ///< the unit that runs
+  Unit at = 0;  ///< the unit that runs
   bool in_forward = true;
   KvCache* cache = nullptr;        ///< generation only
   WgradQueue* deferred = nullptr;  ///< absent: weight gradients are computed at once
   int sm_budget = 0;               ///< 0: all
 
-  /// The slot, filled by `fill(Slot&)` if it is empty. A cache lookup, no more: a kept slot goes to the saved stack, any
-  /// other lives until its unit's call ends.
+  /// The slot, filled by `fill(Slot&)` if it is empty. A cache lookup, no more: a kept slot goes to the saved stack,
+  /// any other lives until its unit's call ends.
   template <class F>
   Slot& memo(Saved& of, int id, F&& fill) {
     Slot& slot = of[id];
@@ -83,8 +83,10 @@ struct Ctx {
       Tensor dw = store.grad(p, accum);
       job(stream, dw, accum, scratch);
     };
-    if (deferred) deferred->push(run);
-    else run();
+    if (deferred)
+      deferred->push(run);
+    else
+      run();
   }
 
   /// The gradient of p for an op that computes it beside dx; absent if p is not trained.

@@ -13,10 +13,10 @@ namespace chiron {
 template <class Norm>
 struct Head {
   Norm norm;
-  Param w = kNoParam;         ///< (padded vocabulary, C); may be tied to the embedding
-  int64_t vocab = 0;          ///< without padding
+  Param w = kNoParam;  ///< (padded vocabulary, C); may be tied to the embedding
+  int64_t vocab = 0;   ///< without padding
   float label_smoothing = 0;
-  int64_t chunk = 0;          ///< tokens per slice of logits; 0: all at once
+  int64_t chunk = 0;  ///< tokens per slice of logits; 0: all at once
 
   enum SlotId { kDx };
 

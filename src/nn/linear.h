@@ -16,7 +16,8 @@ struct Linear {
 
   /// y = x W^T + b + residual (absent: none).
   void forward(Ctx& c, Rows y, View x, View residual = {}) const {
-    bool first = split != Split::row || c.tp.rank() == 0;  // of the summands of a row split one brings bias and residual
+    bool first =
+        split != Split::row || c.tp.rank() == 0;  // of the summands of a row split one brings bias and residual
     linear(c.s, y, x, c.weight(w), first ? c.weight(b) : View{}, first ? residual : View{}, c.temp);
     if (split == Split::row) c.tp.all_reduce(c.s, {y.at, y.dtype, {y.rows, y.cols}}, Reduce::sum);
   }

@@ -21,8 +21,8 @@ class ParamStore {
 
   /// The weight in a form. A tied parameter is its owner's.
   virtual View weight(Param p, Form form) = 0;
-  /// Where the gradient of p goes, and whether this use overwrites or adds: the first use since begin_step() overwrites.
-  /// Absent if p is not trainable.
+  /// Where the gradient of p goes, and whether this use overwrites or adds: the first use since begin_step()
+  /// overwrites. Absent if p is not trainable.
   virtual Tensor grad(Param p, Accum& accum) = 0;
 
   /// A step starts: the next use of each gradient overwrites.

@@ -26,7 +26,8 @@ TEST(LearningRate, LinearAndCosineFallToFinal) {
 }
 
 TEST(LearningRate, WsdIsFlatUntilTheDecay) {
-  LearningRate lr{.shape = LearningRate::wsd, .peak = 1, .final = 0, .warmup_steps = 2, .max_steps = 20, .decay_steps = 4};
+  LearningRate lr{
+      .shape = LearningRate::wsd, .peak = 1, .final = 0, .warmup_steps = 2, .max_steps = 20, .decay_steps = 4};
   EXPECT_DOUBLE_EQ(lr.at(1), 1);
   EXPECT_DOUBLE_EQ(lr.at(16), 1);
   EXPECT_DOUBLE_EQ(lr.at(18), 0.5);

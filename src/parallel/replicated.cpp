@@ -43,10 +43,13 @@ Param Replicated::owner(Param p) const {
 View Replicated::weight(Param p, Form form) {
   const Shard& shard = by_param_[static_cast<size_t>(owner(p))];
   switch (form) {
-    case Form::master: return shard.master;
-    case Form::compute: return shard.compute.present() ? shard.compute : shard.master;
+    case Form::master:
+      return shard.master;
+    case Form::compute:
+      return shard.compute.present() ? shard.compute : shard.master;
     case Form::fp8:
-    case Form::transposed: break;
+    case Form::transposed:
+      break;
   }
   throw Bug("this store keeps no weight in form {}", static_cast<int>(form));
 }

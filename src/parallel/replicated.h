@@ -14,8 +14,8 @@ enum class StateKind : uint8_t {
   training,  ///< and gradients and Adam's moments
 };
 
-/// Every rank holds everything (data parallelism without ZeRO; one rank). Masters are f32; a narrower compute dtype adds
-/// a copy of each weight, rewritten by the optimizer. Padding stays zero.
+/// Every rank holds everything (data parallelism without ZeRO; one rank). Masters are f32; a narrower compute dtype
+/// adds a copy of each weight, rewritten by the optimizer. Padding stays zero.
 class Replicated final : public ParamStore {
  public:
   /// `specs` outlives the store. On a dry stream no memory is taken: addresses are made up.

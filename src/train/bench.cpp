@@ -44,13 +44,18 @@ struct Product {
 std::vector<Product> products_of(const Plan& plan, int64_t micros) {
   std::vector<Product> products;
   for (const PlannedOp& op : plan.ops) {
-    auto dims = [](const Operand& o) { return std::pair{o.shape.numel() / o.shape[o.shape.rank - 1], o.shape[o.shape.rank - 1]}; };
+    auto dims = [](const Operand& o) {
+      return std::pair{o.shape.numel() / o.shape[o.shape.rank - 1], o.shape[o.shape.rank - 1]};
+    };
     if (op.name != "linear" && op.name != "linear_backward_input" && op.name != "linear_backward_weight") continue;
     const auto [m, n] = dims(op.outputs[0]);
     const auto [rows, cols] = dims(op.inputs[0]);
-    if (op.name == "linear") products.push_back({Product::forward, m, n, cols});
-    else if (op.name == "linear_backward_input") products.push_back({Product::input, m, n, cols});
-    else products.push_back({Product::weight, m, n, rows});
+    if (op.name == "linear")
+      products.push_back({Product::forward, m, n, cols});
+    else if (op.name == "linear_backward_input")
+      products.push_back({Product::input, m, n, cols});
+    else
+      products.push_back({Product::weight, m, n, rows});
   }
   const auto once = products;
   for (int64_t i = 1; i < micros; ++i) products.insert(products.end(), once.begin(), once.end());
@@ -80,10 +85,10 @@ class Products {
   void run() {
     for (const Product& p : list_) {
       // x W^T, dy W, dy^T x: which operand is read as its transpose.
-      const Operand2d<float> a = p.kind == Product::weight ? Operand2d<float>{a_.data(), 1, p.m}
-                                                           : Operand2d<float>{a_.data(), p.k, 1};
-      const Operand2d<float> b = p.kind == Product::forward ? Operand2d<float>{b_.data(), 1, p.k}
-                                                            : Operand2d<float>{b_.data(), p.n, 1};
+      const Operand2d<float> a =
+          p.kind == Product::weight ? Operand2d<float>{a_.data(), 1, p.m} : Operand2d<float>{a_.data(), p.k, 1};
+      const Operand2d<float> b =
+          p.kind == Product::forward ? Operand2d<float>{b_.data(), 1, p.k} : Operand2d<float>{b_.data(), p.n, 1};
       product_on_blis_threads(threads_, p.m, p.n, p.k, a, b, c_.data(), p.n, Accum::overwrite);
     }
   }

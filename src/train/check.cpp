@@ -125,8 +125,7 @@ HostBatch read_batch(Dump& dump, const ModelConfig& model) {
   batch.tokens = dump.ids("input_ids", shape);
   batch.labels = dump.ids("labels", label_shape);
   const std::string& file = dump.file().path();
-  if (!(shape == label_shape))
-    throw DataError("{}: labels are {}, input_ids {}", file, label_shape.str(), shape.str());
+  if (!(shape == label_shape)) throw DataError("{}: labels are {}, input_ids {}", file, label_shape.str(), shape.str());
   batch.sequences = shape[0];
   batch.length = shape[1];
   if (batch.length > model.max_seq_len)
@@ -157,8 +156,10 @@ struct Steps {
     scalars.learning_rate = kLearningRate;
     scalars.max_norm = kMaxNorm;
     scalars_.write(s_, scalars);
-    if (update) step_.run(s_, batches_);
-    else step_.gradients(s_, batches_);
+    if (update)
+      step_.run(s_, batches_);
+    else
+      step_.gradients(s_, batches_);
     return scalars_.read(s_);
   }
 
@@ -190,7 +191,8 @@ Values all_logits(Stream& s, const SavedModel& m, const HostBatch& batch) {
   Inference inference(s, m, DType::f32);
   Values out;
   for (int64_t b = 0; b < batch.sequences; ++b) {
-    auto row = std::span(batch.tokens).subspan(static_cast<size_t>(b * batch.length), static_cast<size_t>(batch.length));
+    auto row =
+        std::span(batch.tokens).subspan(static_cast<size_t>(b * batch.length), static_cast<size_t>(batch.length));
     auto logits = inference.logits(row, Inference::Rows::all);
     out.insert(out.end(), logits.begin(), logits.end());
   }

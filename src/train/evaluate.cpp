@@ -48,8 +48,8 @@ Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader) 
   TrainStep planned = make(Stacks::dry());
   Stream dry = Stream::dry(s.device());
   Stack tokens = Stack::dry(7);
-  planned.evaluate(dry, dry_batch(tokens, loader.options().sequences, loader.options().length,
-                                  loader.options().document_mask));
+  planned.evaluate(
+      dry, dry_batch(tokens, loader.options().sequences, loader.options().length, loader.options().document_mask));
   TrainStep step = make(Stacks::like(std::move(planned).take_stacks(), s.device()));
   return evaluate(s, step, scalars, loader, 0);
 }

@@ -21,8 +21,8 @@ struct Sampling {
 int32_t sample(std::span<const float> logits, const Sampling& sampling, int64_t draw);
 
 /// Continues `prompt` (at least one id; DataError for an id that the model does not have) by up to `max_tokens` tokens,
-/// each handed to `on_token` as it comes; ends early when that returns false. Keys and values of earlier tokens are kept;
-/// when the model's context is full, the later half of it is read anew.
+/// each handed to `on_token` as it comes; ends early when that returns false. Keys and values of earlier tokens are
+/// kept; when the model's context is full, the later half of it is read anew.
 void generate(Stream& s, const SavedModel& m, std::span<const int32_t> prompt, const Sampling& sampling,
               int64_t max_tokens, const std::function<bool(int32_t)>& on_token);
 

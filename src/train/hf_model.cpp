@@ -19,8 +19,7 @@ std::string without_prefix(std::string_view name) {
 }
 
 bool equal(const StoredTensor& a, const StoredTensor& b) {
-  return a.type == b.type && a.shape == b.shape &&
-         std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes)) == 0;
+  return a.type == b.type && a.shape == b.shape && std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes)) == 0;
 }
 
 }  // namespace
@@ -30,15 +29,19 @@ ModelConfig hf_model_config(const HfFolder& folder, std::vector<std::string>& re
   const StoredTensor* head = folder.find(kHead);
   if (!head) {
     if (!config.tie_embeddings)
-      remarks.push_back(fmt::format("{}: tie_word_embeddings is false, but no {} is stored: the head is tied to the "
-                                    "embedding", folder.dir(), kHead));
+      remarks.push_back(
+          fmt::format("{}: tie_word_embeddings is false, but no {} is stored: the head is tied to the "
+                      "embedding",
+                      folder.dir(), kHead));
     config.tie_embeddings = true;
   } else if (config.tie_embeddings) {
     const auto model = make_model({.config = config});
     const StoredTensor* table = folder.find(model->params().front().pieces.front().name, kOptionalPrefix);
     if (table && !equal(*table, *head)) {
-      remarks.push_back(fmt::format("{}: tie_word_embeddings is true, but the stored {} differs from the embedding: "
-                                    "both are kept", folder.dir(), kHead));
+      remarks.push_back(
+          fmt::format("{}: tie_word_embeddings is true, but the stored {} differs from the embedding: "
+                      "both are kept",
+                      folder.dir(), kHead));
       config.tie_embeddings = false;
     }
   }

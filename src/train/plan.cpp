@@ -21,9 +21,15 @@ class Recorder final : public Trace {
 
   void begin(const OpInfo& info) override {
     flops += info.flops;
-    PlannedOp op{.unit = unit_, .forward = forward_, .slot = {}, .kept = false, .again = false, .name = info.name,
+    PlannedOp op{.unit = unit_,
+                 .forward = forward_,
+                 .slot = {},
+                 .kept = false,
+                 .again = false,
+                 .name = info.name,
                  .outputs = {info.outputs.begin(), info.outputs.end()},
-                 .inputs = {info.inputs.begin(), info.inputs.end()}, .flops = info.flops};
+                 .inputs = {info.inputs.begin(), info.inputs.end()},
+                 .flops = info.flops};
     if (!slots_.empty()) {
       op.slot = slots_.back().name;
       op.kept = slots_.back().kept;
@@ -59,8 +65,8 @@ void run_dry(const Options& options, const Model& model, int micros, Recorder& r
   Stack tokens = Stack::dry(7);
   std::vector<Batch> batches;
   for (int m = 0; m < micros; ++m)
-    batches.push_back(dry_batch(tokens, options.training.batch_size, options.training.seq_len,
-                                options.data.document_mask));
+    batches.push_back(
+        dry_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
   s.set_trace(&recorder);
   step.run(s, batches);
   s.set_trace(nullptr);
@@ -114,11 +120,13 @@ Plan make_plan(const Options& options, const Model& model) {
 
 std::string plan_table(const Plan& plan, const Options& options, const Model& model) {
   const ModelConfig& m = model.config();
-  std::string out = fmt::format(
-      "{} with {} layers, width {}, {} heads ({} for keys and values), vocabulary {} ({} in memory)\n\n",
-      names_of(m.family)[static_cast<size_t>(m.family)], m.num_layers, m.d_model, m.num_heads, m.num_kv_heads,
-      m.vocab_size, model.padded_vocab());
-  auto line = [&](std::string_view what, const std::string& value) { out += fmt::format("{:<28}{:>16}\n", what, value); };
+  std::string out =
+      fmt::format("{} with {} layers, width {}, {} heads ({} for keys and values), vocabulary {} ({} in memory)\n\n",
+                  names_of(m.family)[static_cast<size_t>(m.family)], m.num_layers, m.d_model, m.num_heads,
+                  m.num_kv_heads, m.vocab_size, model.padded_vocab());
+  auto line = [&](std::string_view what, const std::string& value) {
+    out += fmt::format("{:<28}{:>16}\n", what, value);
+  };
   line("parameters", with_commas(plan.parameters));
   if (plan.trained_parameters != plan.parameters) line("  of them trained", with_commas(plan.trained_parameters));
   line("FLOPs per token", fmt::format("{:.4g}", plan.flops_per_token));
@@ -139,8 +147,8 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
 }
 
 std::string plan_ops_table(const Plan& plan) {
-  std::string out = fmt::format("{:<10}{:<9}{:<8}{:<12}{:<28}{:>12}{:>12}  {}\n", "unit", "pass", "slot", "", "op", "bytes",
-                                "FLOPs", "outputs <- inputs");
+  std::string out = fmt::format("{:<10}{:<9}{:<8}{:<12}{:<28}{:>12}{:>12}  {}\n", "unit", "pass", "slot", "", "op",
+                                "bytes", "FLOPs", "outputs <- inputs");
   for (const PlannedOp& op : plan.ops) {
     int64_t bytes = 0;
     for (const auto& list : {op.outputs, op.inputs})
@@ -148,10 +156,16 @@ std::string plan_ops_table(const Plan& plan) {
         if (o.shape.rank > 0) bytes += o.bytes();
     out += fmt::format("{:<10}{:<9}{:<8}{:<12}{:<28}{:>12}{:>12}  {} <- {}\n",
                        op.unit < 0 ? "step" : fmt::format("{}", op.unit),
-                       op.unit < 0 ? "" : op.forward ? "forward" : "backward", op.slot,
-                       op.slot.empty() ? "" : op.again ? "again" : op.kept ? "kept" : "forgotten", op.name,
-                       bytes_text(bytes), op.flops > 0 ? fmt::format("{:.3g}", op.flops) : "-", operands(op.outputs),
-                       operands(op.inputs));
+                       op.unit < 0  ? ""
+                       : op.forward ? "forward"
+                                    : "backward",
+                       op.slot,
+                       op.slot.empty() ? ""
+                       : op.again      ? "again"
+                       : op.kept       ? "kept"
+                                       : "forgotten",
+                       op.name, bytes_text(bytes), op.flops > 0 ? fmt::format("{:.3g}", op.flops) : "-",
+                       operands(op.outputs), operands(op.inputs));
   }
   return out;
 }

@@ -32,10 +32,17 @@ Policy make_policy(const Activations& activations, const Model& model) {
   for (Unit u = 1; u < model.head(); ++u) {
     uint32_t& mask = policy[static_cast<size_t>(u)];
     switch (activations.kind) {
-      case Activations::Kind::keep_all: mask = all_of(model.slots(u)); break;
-      case Activations::Kind::keep_none: break;
-      case Activations::Kind::every: mask = (u - 1) % activations.every == 0 ? 0 : all_of(model.slots(u)); break;
-      case Activations::Kind::keep: mask = named(activations.slots, model.slots(u)); break;
+      case Activations::Kind::keep_all:
+        mask = all_of(model.slots(u));
+        break;
+      case Activations::Kind::keep_none:
+        break;
+      case Activations::Kind::every:
+        mask = (u - 1) % activations.every == 0 ? 0 : all_of(model.slots(u));
+        break;
+      case Activations::Kind::keep:
+        mask = named(activations.slots, model.slots(u));
+        break;
     }
   }
   policy.back() = all_of(model.slots(model.head()));

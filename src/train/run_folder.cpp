@@ -18,9 +18,10 @@ void compare(const Options& options, const std::string& config) {
   if (changed.empty()) return;
   std::string list;
   for (const Difference& d : changed) list += fmt::format("\n  {}: {} in the run, {} now", d.key, d.before, d.now);
-  throw ConfigError("{} was trained with other options that may not change on resume:{}\n"
-                    "take them back, choose another run.dir, or start anew with --fresh",
-                    options.run.dir, list);
+  throw ConfigError(
+      "{} was trained with other options that may not change on resume:{}\n"
+      "take them back, choose another run.dir, or start anew with --fresh",
+      options.run.dir, list);
 }
 
 }  // namespace

@@ -57,7 +57,8 @@ SavedModel open_model(Stream& s, const std::string& path, SavedModel::Use use, L
     return open_checkpoint(s, newest->path, use);
   }
   if (file_exists(path + "/config.json")) return open_folder(s, path, use, log);
-  throw DataError("{}: neither a run (checkpoints/), nor a checkpoint (COMPLETE), nor a model folder (config.json)", path);
+  throw DataError("{}: neither a run (checkpoints/), nor a checkpoint (COMPLETE), nor a model folder (config.json)",
+                  path);
 }
 
 }  // namespace chiron

@@ -72,12 +72,17 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
   for (size_t m = 0; m < micros.size(); ++m) count_labels(s, tokens_of(scalars_), m == 0, micros[m].labels);
   step_begin(s, scalars_);
   params_.begin_step();
-  if (schedule_.empty()) schedule_ = accumulation_schedule(static_cast<int>(micros.size()), setup_.split_weight_gradients);
+  if (schedule_.empty())
+    schedule_ = accumulation_schedule(static_cast<int>(micros.size()), setup_.split_weight_gradients);
   const int last = static_cast<int>(micros.size()) - 1;
   for (Action a : schedule_) {
     switch (a.kind) {
-      case Action::forward: forward(s, micros[static_cast<size_t>(a.micro)]); break;
-      case Action::backward: backward(s, a.micro == last); break;
+      case Action::forward:
+        forward(s, micros[static_cast<size_t>(a.micro)]);
+        break;
+      case Action::backward:
+        backward(s, a.micro == last);
+        break;
       case Action::weights:
         wgrads_.run();
         stacks_.saved.release(bottoms_[0]);
@@ -99,7 +104,8 @@ void TrainStep::forward(Stream& s, const Batch& batch) {
     unit = {.batch = &batch, .specs = model_.slots(u), .x = x, .slots = {}};
     for (int slot = 0; slot < static_cast<int>(unit.specs.size()); ++slot)
       unit[slot].keep = (setup_.policy[i] >> slot) & 1u;
-    Tensor y = u == model_.head() ? Tensor{} : stacks_.saved.push(setup_.compute, {batch.rows(), model_.config().d_model});
+    Tensor y =
+        u == model_.head() ? Tensor{} : stacks_.saved.push(setup_.compute, {batch.rows(), model_.config().d_model});
     {
       Scope scope(stacks_.unit);
       c.at = u;

@@ -18,7 +18,8 @@ struct Stacks {
   static Stacks dry() { return {Stack::dry(4), Stack::dry(5), Stack::dry(6)}; }
   /// Of exactly the size that a dry run needed.
   static Stacks like(const Stacks& planned, Device device) {
-    return {Stack(device, planned.saved.peak()), Stack(device, planned.unit.peak()), Stack(device, planned.temp.peak())};
+    return {Stack(device, planned.saved.peak()), Stack(device, planned.unit.peak()),
+            Stack(device, planned.temp.peak())};
   }
   int64_t peak() const { return saved.peak() + unit.peak() + temp.peak(); }
 };
@@ -63,8 +64,8 @@ class TrainStep {
   Stacks stacks_;
   StepScalars* scalars_;
   WgradQueue wgrads_;
-  std::vector<Saved> saved_;        // by unit, of the micro-batch in flight
-  std::vector<int64_t> bottoms_;    // top of the saved stack before each unit
+  std::vector<Saved> saved_;      // by unit, of the micro-batch in flight
+  std::vector<int64_t> bottoms_;  // top of the saved stack before each unit
   std::vector<Action> schedule_;
 };
 

@@ -116,8 +116,9 @@ ExitCode Trainer::run() {
   }
   StopSignal stop;
   Metrics metrics(folder_.metrics(), counters_.step);
-  Progress progress(std::cout, [] { return terminal_columns(STDOUT_FILENO); },
-                    log_.enabled(LogLevel::debug) ? 1 : options_.logging.every);
+  Progress progress(
+      std::cout, [] { return terminal_columns(STDOUT_FILENO); },
+      log_.enabled(LogLevel::debug) ? 1 : options_.logging.every);
   prefetcher_ = std::make_unique<Prefetcher>(*loader_, counters_.step);
   auto start = Clock::now();
   while (counters_.step < last) {
@@ -177,13 +178,16 @@ void Trainer::watch(const StepScalars& scalars) {
   }
   ++counters_.skipped;
   ++counters_.skipped_in_a_row;
-  if (scalars.tokens == 0) log_.warning("step {} was skipped: no label of it counts", counters_.step);
-  else log_.warning("step {} was skipped: its loss is {}, its gradient norm {}", counters_.step, scalars.loss,
-                    scalars.grad_norm);
+  if (scalars.tokens == 0)
+    log_.warning("step {} was skipped: no label of it counts", counters_.step);
+  else
+    log_.warning("step {} was skipped: its loss is {}, its gradient norm {}", counters_.step, scalars.loss,
+                 scalars.grad_norm);
   if (counters_.skipped_in_a_row < options_.training.max_skipped_steps) return;
-  throw Diverged("{} steps in a row were not finite and were skipped (training.max_skipped_steps); the weights are "
-                 "those of step {}. A lower training.learning_rate or a longer training.warmup_steps may help",
-                 counters_.skipped_in_a_row, counters_.step - counters_.skipped_in_a_row);
+  throw Diverged(
+      "{} steps in a row were not finite and were skipped (training.max_skipped_steps); the weights are "
+      "those of step {}. A lower training.learning_rate or a longer training.warmup_steps may help",
+      counters_.skipped_in_a_row, counters_.step - counters_.skipped_in_a_row);
 }
 
 std::optional<double> Trainer::validate() {

@@ -57,8 +57,8 @@ struct TinyRun {
     Stack tokens = Stack::dry(7);
     std::vector<Batch> batches;
     for (int64_t m = 0; m < options.training.gradient_accumulation; ++m)
-      batches.push_back(dry_batch(tokens, options.training.batch_size, options.training.seq_len,
-                                  options.data.document_mask));
+      batches.push_back(
+          dry_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
     dry.run(dry_stream, batches);
     Stacks planned = std::move(dry).take_stacks();
     saved_bytes = planned.saved.peak();

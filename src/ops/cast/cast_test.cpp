@@ -74,8 +74,7 @@ TEST(Cast, EveryF16AndItsNeighbours) {
   // Every bit pattern around the values, and around the halves between them.
   for (uint32_t offset : {0u, 1u, ~0u, 0xfffu, 0x1000u, 0x1001u}) {
     std::vector<float> near(wide.size());
-    for (size_t i = 0; i < wide.size(); ++i)
-      near[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(wide[i]) + offset);
+    for (size_t i = 0; i < wide.size(); ++i) near[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(wide[i]) + offset);
     cast(s, tensor_of(back), tensor_of(near));
     for (size_t i = 0; i < near.size(); ++i) ASSERT_EQ(back[i].bits, f16(near[i]).bits) << i << " offset " << offset;
   }
