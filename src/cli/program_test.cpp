@@ -51,16 +51,19 @@ TEST(CommandLine, TheListOfCommandsAndOptionsIsFrozen) {
   for (const Command& command : commands()) lines.push_back(command.synopsis());
   EXPECT_THAT(
       lines,
-      ElementsAre("chiron train CONFIG [--set OPTION=VALUE]... [--out DIR] [--fresh]",
-                  "chiron plan CONFIG [--set OPTION=VALUE]... [--ops]", "chiron config COMMAND",
-                  "chiron config show CONFIG [--set OPTION=VALUE]...",
-                  "chiron config check CONFIG... [--set OPTION=VALUE]...", "chiron config schema [--format FORMAT]",
-                  "chiron config init [FILE]", "chiron prepare IN... --out DIR [--tokenizer byte|FILE] [--train-bpe N]",
-                  "chiron check MODEL --against FILE [--device DEVICE] [--tolerance X]",
-                  "chiron generate MODEL [--prompt TEXT] [--prompt-ids IDS] [--max-tokens N] [--temperature X] "
-                  "[--top-k K] [--top-p P] [--seed N] [--stop TEXT]... [--device DEVICE] [--threads N]",
-                  "chiron eval MODEL --data DIR... [--batch-size N] [--seq-len N] [--device DEVICE] [--threads N]",
-                  "chiron export RUN --to DIR", "chiron doctor", "chiron bench [SUBJECT] [--threads N]", "chiron man"));
+      ElementsAre(
+          "chiron train CONFIG [--set OPTION=VALUE]... [--out DIR] [--fresh]",
+          "chiron plan CONFIG [--set OPTION=VALUE]... [--ops]", "chiron config COMMAND",
+          "chiron config show CONFIG [--set OPTION=VALUE]...", "chiron config check CONFIG... [--set OPTION=VALUE]...",
+          "chiron config schema [--format FORMAT]", "chiron config init [FILE]",
+          "chiron prepare IN... --out DIR [--tokenizer byte|FILE] [--train-bpe N] [--validation FRACTION] "
+          "[--document-separator TEXT] [--shard-tokens N] [--overwrite]",
+          "chiron check MODEL --against FILE [--device DEVICE] [--tolerance X]",
+          "chiron generate MODEL [--prompt TEXT] [--prompt-ids IDS] [--max-tokens N] [--temperature X] "
+          "[--top-k K] [--top-p P] [--seed N] [--stop TEXT]... [--device DEVICE] [--threads N]",
+          "chiron eval MODEL --data DIR... [--batch-size N] [--seq-len N] [--device DEVICE] [--threads N]",
+          "chiron export RUN --to DIR", "chiron doctor",
+          "chiron bench [SUBJECT] [--config CONFIG] [--set OPTION=VALUE]... [--steps N] [--threads N]", "chiron man"));
 }
 
 TEST(CommandLine, TheParserTakesWhatTheTableLists) {
@@ -75,6 +78,7 @@ TEST(CommandLine, TheParserTakesWhatTheTableLists) {
       std::string allowed = a.option->allowed();
       std::string value = allowed.starts_with("one of ")    ? allowed.substr(7, allowed.find(',') - 7)
                           : allowed.starts_with("a string") ? "word"
+                          : allowed.ends_with("< 1")        ? "0.5"
                                                             : "1";
       if (a.kind != Argument::Kind::positional) words.push_back(a.spelling);
       if (a.kind != Argument::Kind::flag) words.push_back(value);
