@@ -206,7 +206,9 @@ inline Vec<A> exp(Vec<A> x) {
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
     // 2^n in two factors, so that n = 128 (x near 88.7) does not overflow the exponent field early.
-    I32 power = bits_of<float>(rounded) - std::bit_cast<int32_t>(kRound), half = power >> 1, rest = power - half;
+    // Unsigned, since lanes out of range may wrap.
+    Vec<uint32_t> distance = std::bit_cast<Vec<uint32_t>>(bits_of<float>(rounded)) - std::bit_cast<uint32_t>(kRound);
+    I32 power = std::bit_cast<I32>(distance), half = power >> 1, rest = power - half;
     F32 y = p * from_bits<float>((half + 127) << 23) * from_bits<float>((rest + 127) << 23);
     I32 magnitude = bits_of<float>(x) & 0x7fffffff;
     I32 over = (std::bit_cast<int32_t>(kHigh) - magnitude) >> 31;

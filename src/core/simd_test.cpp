@@ -17,13 +17,12 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 /// Calls f with every instruction set that this machine has, as Stream::parallel would.
 template <class F>
 void on_every_level(F f) {
+  ThreadPool pool(1);
+  Stream s({}, pool);
   auto body = [&](int64_t, int64_t) { f(); };
-  detail::Ranges<decltype(body)> ranges{&body, 1, 1};
-  detail::run_baseline<decltype(body)>(&ranges, 0);
-#if defined(__x86_64__)
-  if (cpu_level() >= CpuLevel::avx2) detail::run_avx2<decltype(body)>(&ranges, 0);
-  if (cpu_level() >= CpuLevel::avx512) detail::run_avx512<decltype(body)>(&ranges, 0);
-#endif
+  s.parallel_at<CpuLevel::baseline>(1, 1, body);
+  if (cpu_level() >= CpuLevel::avx2) s.parallel_at<CpuLevel::avx2>(1, 1, body);
+  if (cpu_level() >= CpuLevel::avx512) s.parallel_at<CpuLevel::avx512>(1, 1, body);
 }
 
 /// Floats from all over: every 6007th bit pattern (all exponents, denormals, both signs), and the special ones.

@@ -57,7 +57,7 @@ Tensor Stack::push(DType dtype, Shape shape) {
 
 void Stack::release(int64_t top) {
   CHECK(0 <= top && top <= top_, "release to {} above the top {}", top, top_);
-  if (poison_ && !dry_)
+  if (poison_ && !dry_ && top < top_)
     std::memset(reinterpret_cast<void*>(base_ + static_cast<uintptr_t>(top)), 0xff, static_cast<size_t>(top_ - top));
   top_ = top;
 }

@@ -72,6 +72,10 @@ struct Arguments {
   }
 };
 
+std::span<const unsigned char> bytes_of(View t) {
+  return {reinterpret_cast<const unsigned char*>(t.at), static_cast<size_t>(t.bytes())};
+}
+
 double norm_error(const std::vector<double>& got, const std::vector<double>& want) {
   double diff = 0, norm = 0;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -111,19 +115,18 @@ std::string execute(const OpCase& c, Stream& s, Arguments& a) {
   if (c.prepare) c.prepare(s, a.tensors, big);
   std::vector<std::vector<unsigned char>> before;
   for (size_t i = 0; i < c.args.size(); ++i) {
-    auto p = reinterpret_cast<const unsigned char*>(a.tensors[i].at);
-    before.emplace_back(p, p + a.tensors[i].bytes());
+    auto bytes = bytes_of(a.tensors[i]);
+    before.emplace_back(bytes.begin(), bytes.end());
   }
   Stack scratch(s.device(), planned_scratch(c, a.tensors, s.device()));
   for (size_t i = 0; i < c.args.size(); ++i)
-    if (std::memcmp(before[i].data(), reinterpret_cast<void*>(a.tensors[i].at), before[i].size()) != 0)
+    if (!std::ranges::equal(before[i], bytes_of(a.tensors[i])))
       return fmt::format("the dry run touched {}", c.args[i].name);
   c.run(s, a.tensors, scratch);
   s.sync();
   if (scratch.top() != 0) return "scratch memory was not released";
   for (size_t i = 0; i < c.args.size(); ++i)
-    if (!is_output(c.args[i]) &&
-        std::memcmp(before[i].data(), reinterpret_cast<void*>(a.tensors[i].at), before[i].size()) != 0)
+    if (!is_output(c.args[i]) && !std::ranges::equal(before[i], bytes_of(a.tensors[i])))
       return fmt::format("changed its input {}", c.args[i].name);
   return a.broken_guard(c);
 }
@@ -173,8 +176,7 @@ std::string check_case(const OpCase& c, DType dtype, Stream& s) {
   }
   for (size_t i = 0; i < c.args.size(); ++i) {
     if (!is_output(c.args[i])) continue;
-    if (std::memcmp(reinterpret_cast<void*>(a.tensors[i].at), reinterpret_cast<void*>(again.tensors[i].at),
-                    static_cast<size_t>(a.tensors[i].bytes())) != 0)
+    if (!std::ranges::equal(bytes_of(a.tensors[i]), bytes_of(again.tensors[i])))
       return fmt::format("{}: two runs differ", c.args[i].name);
     auto got = read(a.tensors[i]);
     double error = norm_error(got, want[i]), allowed = tolerance(dtype, c.product);
@@ -195,9 +197,7 @@ std::string compare_streams(const OpCase& c, DType dtype, Stream& a, Stream& b) 
   if (auto wrong = execute(c, a, x); !wrong.empty()) return wrong;
   if (auto wrong = execute(c, b, y); !wrong.empty()) return wrong;
   for (size_t i = 0; i < c.args.size(); ++i)
-    if (std::memcmp(reinterpret_cast<void*>(x.tensors[i].at), reinterpret_cast<void*>(y.tensors[i].at),
-                    static_cast<size_t>(x.tensors[i].bytes())) != 0)
-      return c.args[i].name + " differs";
+    if (!std::ranges::equal(bytes_of(x.tensors[i]), bytes_of(y.tensors[i]))) return c.args[i].name + " differs";
   return "";
 }
 

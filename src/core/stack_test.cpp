@@ -1,0 +1,66 @@
+#include "core/stack.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace chiron {
+namespace {
+
+TEST(Stack, ADryRunGivesTheSizeOfTheRealOne) {
+  auto use = [](Stack& stack) {
+    Tensor a = stack.push(DType::f32, {3, 5});
+    {
+      Scope scope(stack);
+      stack.push(DType::bf16, {1000});
+    }
+    Tensor b = stack.push(DType::u8, {1});
+    EXPECT_EQ(b.at - a.at, 256u);
+    return b.at;
+  };
+  Stack dry = Stack::dry();
+  use(dry);
+  EXPECT_EQ(dry.peak(), 256 + 2048);
+  Stack real(Device{}, dry.peak());
+  use(real);
+  EXPECT_EQ(real.peak(), dry.peak());
+  EXPECT_THROW(real.push(DType::f32, {1000}), Bug);
+}
+
+TEST(Stack, ReleasedMemoryIsPoisonedOnRequest) {
+  Stack stack(Device{}, 1024);
+  stack.set_poison(true);
+  float* p;
+  {
+    Scope scope(stack);
+    p = stack.push(DType::f32, {4}).data<float>();
+    p[0] = 1;
+  }
+  EXPECT_TRUE(std::isnan(p[0]));
+}
+
+TEST(Stack, KnowsWhatIsInUse) {
+  Stack stack(Device{}, 1024);
+  Tensor a = stack.push(DType::f32, {4});
+  int64_t top = stack.top();
+  Tensor b = stack.push(DType::f32, {4});
+  EXPECT_TRUE(stack.contains(b.at));
+  stack.release(top);
+  EXPECT_TRUE(stack.contains(a.at));
+  EXPECT_FALSE(stack.contains(b.at));
+  EXPECT_THROW(stack.release(top + 1), Bug);
+}
+
+TEST(Stack, DryStacksDoNotMeet) {
+  Stack a = Stack::dry(0), b = Stack::dry(1);
+  a.push(DType::f32, {int64_t{1} << 40});
+  EXPECT_FALSE(a.contains(b.push(DType::f32, {1}).at));
+}
+
+TEST(Buffer, RefusesWhatIsNotThere) {
+  EXPECT_THROW(Buffer(Device{}, int64_t{1} << 60), DeviceError);
+  EXPECT_EQ(Buffer(Device{}, 0).at(), 0u);
+}
+
+}  // namespace
+}  // namespace chiron
