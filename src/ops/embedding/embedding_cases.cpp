@@ -77,7 +77,14 @@ OpCase backward(Sizes z, Accum accum, bool differences) {
 
 }  // namespace
 
-std::vector<OpCase> embedding_cases() {
+std::vector<OpCase> embedding_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench) {
+    const Sizes bytes{.tokens = kTokens, .rows = kBytes, .cols = kWidth, .vocabulary = kBytes};
+    const Sizes large{.tokens = kTokens, .rows = kVocabulary, .cols = kWidth, .vocabulary = kVocabulary};
+    return {forward(bytes, Accum::overwrite), forward(large, Accum::overwrite),
+            backward(bytes, Accum::overwrite, false), backward(large, Accum::overwrite, false)};
+  }
   const Sizes one{.tokens = 1, .rows = 1, .cols = 1, .vocabulary = 1};
   const Sizes middle{.tokens = 37, .rows = 11, .cols = 33, .first = 5, .vocabulary = 20};  // most ids repeat
   const Sizes sparse{.tokens = 37, .rows = 211, .cols = 832, .vocabulary = 211};           // most rows have no token
