@@ -261,7 +261,7 @@ Timing time_case(const OpCase& c, DType dtype, Stream& s) {
   c.run(s, a.tensors, scratch);
   s.set_trace(nullptr);
   timing.flops = work.flops;
-  timing.bytes = work.bytes;
+  timing.bytes = c.f32_bytes > 0 ? c.f32_bytes * size_of(dtype) / 4.0 : work.bytes;
   constexpr int kRuns = 9;
   std::vector<double> times;
   for (int i = 0; i < kRuns; ++i) {

@@ -56,6 +56,7 @@ struct OpCase {
   Gradient gradient;      ///< forward empty: none
   bool product = false;   ///< products and attention: wider tolerance in 16-bit kinds
   bool f32_only = false;  ///< no other dtype is part of the contract
+  double f32_bytes = 0;   ///< moved at least, where an op leaves most of an operand alone; 0: all of its operands
 };
 
 /// What a list of cases is for: `check` has odd sizes that take milliseconds, `bench` the sizes of a training step.

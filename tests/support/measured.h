@@ -20,10 +20,12 @@ struct Measured {
   std::string text;
   int64_t peak_bytes = 0;  ///< VmHWM
   double seconds = 0;
+  double seconds_to_file = 0;  ///< until the awaited file had contents
 };
 
-/// Runs the program; both of its outputs go to the file `output`.
-inline Measured measure(const std::vector<std::string>& words, const std::string& output) {
+/// Runs the program; both of its outputs go to the file `output`. `awaited`: a file that it writes.
+inline Measured measure(const std::vector<std::string>& words, const std::string& output,
+                        const std::string& awaited = "") {
   using Clock = std::chrono::steady_clock;
   std::vector<char*> arguments = {const_cast<char*>(CHIRON_PROGRAM)};
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -37,15 +39,18 @@ inline Measured measure(const std::vector<std::string>& words, const std::string
     ::execv(CHIRON_PROGRAM, arguments.data());
     ::_exit(127);
   }
+  auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   Measured m;
   // The last mark that can be read counts. The kernel's own sum (ru_maxrss) begins with the memory of this process.
   while (::waitpid(pid, &m.status, WNOHANG) == 0) {
     std::ifstream in("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(in, line);)
       if (line.starts_with("VmHWM:")) m.peak_bytes = 1024 * std::stoll(line.substr(6));
+    if (!awaited.empty() && m.seconds_to_file == 0 && file_exists(awaited) && !read_file(awaited).empty())
+      m.seconds_to_file = seconds();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  m.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  m.seconds = seconds();
   m.text = read_file(output);
   return m;
 }

@@ -28,6 +28,7 @@ OpCase forward(Sizes z, Accum accum) {
   c.args = {output("y", Arg::value, {z.tokens, z.cols}, accum),
             {"ids", Arg::ids, Arg::input, {z.tokens}, random_ids(z.tokens, z.vocabulary, 2)},
             {"w", Arg::value, Arg::input, {z.rows, z.cols}, random_normal(z.rows * z.cols, 3)}};
+  c.f32_bytes = 4.0 * static_cast<double>(z.tokens * (2 * z.cols + 1));  // one row of the table for each id
   c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) { embedding(s, a[0], accum, a[1], a[2], z.first); };
   c.reference = [=](Arrays& a) {
     if (accum == Accum::overwrite) std::fill(a[0].begin(), a[0].end(), 0.0);
