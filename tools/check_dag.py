@@ -34,6 +34,9 @@ MAX_COLUMNS = 120  # of a line in src/, tests/, tools/
 DATA = "tests/golden/"  # reference data and the script that made it, kept as they came
 MAX_LINES = 600  # of a file in src/
 MAX_TOTAL = 20000  # src/ without tests stays below
+# Tests, with what they share; and the cases of ops that they run over: arguments, naive references, how to compare.
+TESTS = re.compile(r"_test\.\w+$|testing\.h$")
+CASES = re.compile(r"_cases\.(h|cpp)$|^op_case\w*\.(h|cpp)$")
 
 # Our own macros and where they are defined; then those that a library's header reads before it is included.
 MACROS = {
@@ -163,7 +166,7 @@ class Checker:
                 self.problem(path, number, f"{len(line)} columns, at most {MAX_COLUMNS}")
 
     def run(self):
-        total = tests = largest = 0
+        total = tests = cases = largest = 0
         largest_path = None
         names = {}
         if not self.src.is_dir():
@@ -191,8 +194,8 @@ class Checker:
                     continue
                 self.includes(path, strip(text, strings=False))
                 self.identifiers(path, code)
-                # ops/<op>/<op>.h, .cpp, .cu are the op's own; the layer of that name in nn/ may be called the same. So may
-                # a command of cli/, which has the name that users type, and the part that does its work.
+                # ops/<op>/<op>.h, .cpp, .cu are the op's own; the layer of that name in nn/ may be called the same. So
+                # may a command of cli/, which has the name that users type, and the part that does its work.
                 if not (parts[0] == "ops" and len(parts) == 3 and path.stem == parts[1]) and parts[0] != "cli":
                     if path.name in names:
                         self.problem(path, 1, f"the same file name as {names[path.name].relative_to(self.root)}")
@@ -202,15 +205,17 @@ class Checker:
                     self.problem(path, lines, f"{lines} lines, at most {MAX_LINES}")
                 if lines > largest:
                     largest, largest_path = lines, path
-                if re.search(r"_test\.\w+$", path.name):
+                if TESTS.search(path.name):
                     tests += lines
+                elif CASES.search(path.name):
+                    cases += lines
                 else:
                     total += lines
         if total >= MAX_TOTAL:
             self.problems.append(f"src/: {total} lines without tests, fewer than {MAX_TOTAL} are allowed")
         where = f" ({largest_path.relative_to(self.root)})" if largest_path else ""
-        print(f"src: {total} lines without tests (fewer than {MAX_TOTAL} allowed), {tests} lines of tests; "
-              f"largest file {largest}{where}, at most {MAX_LINES}")
+        print(f"src: {total} lines without tests (fewer than {MAX_TOTAL} allowed), {tests} lines of tests, "
+              f"{cases} of their cases; largest file {largest}{where}, at most {MAX_LINES}")
         for line in self.problems:
             print(line)
         print(f"check_dag: {len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}")

@@ -111,6 +111,8 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::byte* data() const { return data_; }
   int64_t size() const { return static_cast<int64_t>(size_); }
+  /// What was read of it no longer counts as this process's memory; reading it again brings it back.
+  void drop_pages() const;
 
  private:
   std::string path_;

@@ -14,7 +14,7 @@ ExitCode plan(const PlanArgs& args) {
   const auto model = make_model(model_setup(options, data_vocabulary(options)));
   const Plan plan = make_plan(options, *model);
   std::string out = plan_table(plan, options, *model);
-  if (args.ops) out += "\n" + plan_ops_table(plan);
+  if (args.ops) out += "\n" + plan_ops_table(plan, options, *model);
   std::fputs(out.c_str(), stdout);
   return ExitCode::done;
 }

@@ -157,6 +157,7 @@ void TokenFile::read(int64_t begin, std::span<int32_t> out) const {
     widen<uint16_t>(from, info_.vocab_size, out, path(), begin);
   else
     widen<uint32_t>(from, info_.vocab_size, out, path(), begin);
+  file_.drop_pages();  // else all that was ever read would count as this process's memory
 }
 
 void TokenFile::verify() const {

@@ -143,7 +143,9 @@ int64_t SafetensorsFile::read_overlap(const StatePart& part, const Shape& offset
   if (!t.dtype || !convertible(*t.dtype, part.data.dtype))
     throw DataError("{}: tensor {}: the type is {}, which does not convert to {}", path(), t.name, t.type,
                     name_of(part.data.dtype));
-  return copy_box(box_view(part), box_view(reinterpret_cast<uintptr_t>(t.data), *t.dtype, {offset, shape}));
+  int64_t copied = copy_box(box_view(part), box_view(reinterpret_cast<uintptr_t>(t.data), *t.dtype, {offset, shape}));
+  file_.drop_pages();  // else a model that is read would be in memory twice
+  return copied;
 }
 
 }  // namespace chiron

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "ops/op_case.h"
@@ -7,23 +8,23 @@
 namespace chiron {
 
 /// The cases of each op, defined in ops/<op>/<op>_cases.cpp.
-std::vector<OpCase> adamw_cases();
-std::vector<OpCase> attention_cases();
-std::vector<OpCase> cast_cases();
-std::vector<OpCase> cross_entropy_cases();
-std::vector<OpCase> dropout_cases();
-std::vector<OpCase> embedding_cases();
-std::vector<OpCase> gelu_cases();
-std::vector<OpCase> layernorm_cases();
-std::vector<OpCase> linear_cases();
-std::vector<OpCase> norm_cases();
-std::vector<OpCase> residual_cases();
-std::vector<OpCase> rmsnorm_cases();
-std::vector<OpCase> rope_cases();
-std::vector<OpCase> softmax_cases();
-std::vector<OpCase> swiglu_cases();
+std::vector<OpCase> adamw_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> attention_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> cast_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> cross_entropy_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> dropout_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> embedding_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> gelu_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> layernorm_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> linear_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> norm_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> residual_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> rmsnorm_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> rope_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> softmax_cases(CaseUse use = CaseUse::check);
+std::vector<OpCase> swiglu_cases(CaseUse use = CaseUse::check);
 
-/// All of them, in alphabetical order of the op.
-std::vector<OpCase> all_op_cases();
+/// All of them, in alphabetical order of the op, one op's in memory at a time.
+void for_each_op_case(CaseUse use, const std::function<void(const OpCase&)>& call);
 
 }  // namespace chiron

@@ -241,23 +241,28 @@ std::string check_gradient(const OpCase& c, Stream& s) {
 }
 
 Timing time_case(const OpCase& c, DType dtype, Stream& s) {
-  struct Flops final : Trace {
-    double sum = 0;
-    void begin(const OpInfo& info) override { sum += info.flops; }
+  struct Work final : Trace {
+    double flops = 0, bytes = 0;
+    void begin(const OpInfo& info) override {
+      flops += info.flops;
+      for (auto list : {info.outputs, info.inputs})
+        for (const Operand& o : list)
+          if (o.shape.rank > 0) bytes += static_cast<double>(o.bytes());
+    }
     void end(const OpInfo&) override {}
   };
   Arguments a(c, dtype);
   Stack big(s.device(), kPrepareScratch);
   if (c.prepare) c.prepare(s, a.tensors, big);
   Timing timing;
-  for (Tensor t : a.tensors) timing.bytes += static_cast<double>(t.bytes());
   Stack scratch(s.device(), planned_scratch(c, a.tensors, s.device()));
-  Flops flops;
-  s.set_trace(&flops);
+  Work work;
+  s.set_trace(&work);
   c.run(s, a.tensors, scratch);
   s.set_trace(nullptr);
-  timing.flops = flops.sum;
-  constexpr int kRuns = 15;
+  timing.flops = work.flops;
+  timing.bytes = c.f32_bytes > 0 ? c.f32_bytes * size_of(dtype) / 4.0 : work.bytes;
+  constexpr int kRuns = 9;
   std::vector<double> times;
   for (int i = 0; i < kRuns; ++i) {
     const auto start = std::chrono::steady_clock::now();

@@ -56,7 +56,19 @@ struct OpCase {
   Gradient gradient;      ///< forward empty: none
   bool product = false;   ///< products and attention: wider tolerance in 16-bit kinds
   bool f32_only = false;  ///< no other dtype is part of the contract
+  double f32_bytes = 0;   ///< moved at least, where an op leaves most of an operand alone; 0: all of its operands
 };
+
+/// What a list of cases is for: `check` has odd sizes that take milliseconds, `bench` the sizes of a training step.
+enum class CaseUse : uint8_t { check, bench };
+
+/// The step of a GPT-2 of 10M parameters: 8 sequences of 256 tokens, 6 heads of 64; and some tokens of a step with the
+/// vocabulary of a common tokenizer.
+namespace bench_size {
+inline constexpr int64_t kSequences = 8, kLength = 256, kTokens = kSequences * kLength;
+inline constexpr int64_t kHeads = 6, kHeadDim = 64, kWidth = kHeads * kHeadDim, kHidden = 4 * kWidth, kBytes = 256;
+inline constexpr int64_t kFewTokens = 128, kVocabulary = 32000;
+}  // namespace bench_size
 
 /// n values from a standard normal distribution times `scale`, plus `shift`: pure in (seed).
 std::vector<double> random_normal(int64_t n, uint32_t seed, double scale = 1, double shift = 0);
@@ -75,7 +87,7 @@ std::string check_gradient(const OpCase& c, Stream& s);
 /// How fast a case runs.
 struct Timing {
   double seconds = 0;  ///< median of a call
-  double bytes = 0;    ///< of all arguments: each read or written once
+  double bytes = 0;    ///< of all operands, as the op itself states them: each read or written once
   double flops = 0;    ///< as the op itself states them
 };
 Timing time_case(const OpCase& c, DType dtype, Stream& s);

@@ -34,32 +34,12 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// C (m, n) = A B as a linear layer's forward or backward asks for it.
-struct Product {
-  enum Kind : uint8_t { forward, input, weight } kind;
-  int64_t m, n, k;
-  bool operator==(const Product&) const = default;
-};
-
+/// The linear products of a step of `micros` micro-batches.
 std::vector<Product> products_of(const Plan& plan, int64_t micros) {
-  std::vector<Product> products;
-  for (const PlannedOp& op : plan.ops) {
-    auto dims = [](const Operand& o) {
-      return std::pair{o.shape.numel() / o.shape[o.shape.rank - 1], o.shape[o.shape.rank - 1]};
-    };
-    if (op.name != "linear" && op.name != "linear_backward_input" && op.name != "linear_backward_weight") continue;
-    const auto [m, n] = dims(op.outputs[0]);
-    const auto [rows, cols] = dims(op.inputs[0]);
-    if (op.name == "linear")
-      products.push_back({Product::forward, m, n, cols});
-    else if (op.name == "linear_backward_input")
-      products.push_back({Product::input, m, n, cols});
-    else
-      products.push_back({Product::weight, m, n, rows});
-  }
-  const auto once = products;
-  for (int64_t i = 1; i < micros; ++i) products.insert(products.end(), once.begin(), once.end());
-  return products;
+  const std::vector<Product> once = products_of(plan.ops);
+  std::vector<Product> all;
+  for (int64_t i = 0; i < micros; ++i) all.insert(all.end(), once.begin(), once.end());
+  return all;
 }
 
 /// Each product on operands of its own sizes, written over again and again.
@@ -179,10 +159,10 @@ std::vector<OpBench> bench_ops(int threads) {
   ThreadPool pool(threads);
   Stream s({}, pool);
   std::vector<OpBench> results;
-  for (const OpCase& c : all_op_cases()) {
+  for_each_op_case(CaseUse::bench, [&](const OpCase& c) {
     const Timing t = time_case(c, DType::f32, s);
     results.push_back({c.op, c.name, t.seconds, t.bytes / t.seconds / 1e9, t.flops / t.seconds / 1e9});
-  }
+  });
   return results;
 }
 

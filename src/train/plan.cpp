@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "comm/communicator.h"
+#include "ops/gemm/multiply.h"
 #include "parallel/replicated.h"
 #include "train/device_batch.h"
 #include "train/setup.h"
@@ -13,50 +14,8 @@
 namespace chiron {
 namespace {
 
-/// Writes down the ops of a dry run.
-class Recorder final : public Trace {
- public:
-  std::vector<PlannedOp> ops;
-  double flops = 0;
-
-  void begin(const OpInfo& info) override {
-    flops += info.flops;
-    PlannedOp op{.unit = unit_,
-                 .forward = forward_,
-                 .slot = {},
-                 .kept = false,
-                 .again = false,
-                 .name = info.name,
-                 .outputs = {info.outputs.begin(), info.outputs.end()},
-                 .inputs = {info.inputs.begin(), info.inputs.end()},
-                 .flops = info.flops};
-    if (!slots_.empty()) {
-      op.slot = slots_.back().name;
-      op.kept = slots_.back().kept;
-      op.again = slots_.back().again;
-    }
-    ops.push_back(std::move(op));
-  }
-  void end(const OpInfo&) override {}
-  void unit(int unit, bool forward) override {
-    unit_ = unit;
-    forward_ = forward;
-  }
-  void slot_begin(const char* name, bool kept, bool again) override { slots_.push_back({name, kept, again}); }
-  void slot_end() override { slots_.pop_back(); }
-
- private:
-  struct OpenSlot {
-    const char* name;
-    bool kept, again;
-  };
-  Unit unit_ = -1;
-  bool forward_ = true;
-  std::vector<OpenSlot> slots_;  // an equation may pull others
-};
-
 /// A dry step of `micros` micro-batches; the stacks' peaks are its need.
-void run_dry(const Options& options, const Model& model, int micros, Recorder& recorder, Plan& plan) {
+void run_dry(const Options& options, const Model& model, int micros, OpRecorder& recorder, Plan& plan) {
   Stream s = Stream::dry({});
   Replicated params(s, model.params(), compute_dtype(options), StateKind::training);
   SelfCommunicator tp;
@@ -75,12 +34,31 @@ void run_dry(const Options& options, const Model& model, int micros, Recorder& r
   plan.weights = params.weight_bytes();
   plan.gradients = params.gradient_bytes();
   plan.optimizer = params.optimizer_bytes();
+  plan.batches = tokens.peak() / micros;
+}
+
+/// Bytes of every batch that is in memory, given those of one micro-batch and its scratch memory.
+int64_t all_batches(const Options& options, const Model& model, int64_t one) {
+  const TrainingOptions& t = options.training;
+  const int64_t sorting = std::max(model.config().vocab_size, t.seq_len) * size_of(DType::i32);
+  constexpr int64_t kSteps = 2;  // in use and prefetched
+  return kSteps * (t.gradient_accumulation * one + sorting) + (t.eval_every > 0 ? one + sorting : 0);
+}
+
+int64_t most_packed(const std::vector<PlannedOp>& ops, int threads) {
+  int64_t most = 0;
+  for (const Product& p : products_of(ops)) most = std::max(most, packing_bytes(p.m, p.n, p.k, p.dtype, threads));
+  return most;
+}
+
+std::string unit_name(Unit u, const Model& model) {
+  if (u < 0) return "step";
+  return u == 0 ? "embedding" : u == model.head() ? "head" : fmt::format("block {}", u);
 }
 
 std::string operands(const std::vector<Operand>& list) {
   std::vector<std::string> parts;
-  for (const Operand& o : list)
-    if (o.shape.rank > 0) parts.push_back(fmt::format("{}{}", name_of(o.dtype), o.shape.str()));
+  for (const Operand& o : list) parts.push_back(fmt::format("{}{}", name_of(o.dtype), o.shape.str()));
   return fmt::format("{}", fmt::join(parts, " "));
 }
 
@@ -89,7 +67,7 @@ std::string operands(const std::vector<Operand>& list) {
 Plan make_plan(const Options& options, const Model& model) {
   Plan plan;
   // Two micro-batches are enough to meet both kinds of gradient, first and added.
-  Recorder all, one;
+  OpRecorder all, one;
   const int micros = static_cast<int>(options.training.gradient_accumulation);
   run_dry(options, model, 1, one, plan);
   if (micros > 1) run_dry(options, model, 2, all, plan);
@@ -115,6 +93,9 @@ Plan make_plan(const Options& options, const Model& model) {
   plan.logits = logit_rows * model.padded_vocab() * size_of(compute_dtype(options));
   plan.activations = plan.stacks.saved.peak();
   plan.temporary = plan.stacks.unit.peak() + plan.stacks.temp.peak() - plan.logits;
+  plan.batches = all_batches(options, model, plan.batches);
+  const int64_t threads = options.run.threads > 0 ? options.run.threads : num_cores();
+  plan.workspace = most_packed(plan.ops, static_cast<int>(threads));
   return plan;
 }
 
@@ -142,31 +123,26 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   memory("  activations kept", plan.activations);
   memory("  temporary", plan.temporary);
   memory("  logits", plan.logits);
+  memory("  batches of tokens", plan.batches);
+  memory("  workspace of products", plan.workspace);
   memory("  total", plan.total());
   return out;
 }
 
-std::string plan_ops_table(const Plan& plan) {
-  std::string out = fmt::format("{:<10}{:<9}{:<8}{:<12}{:<28}{:>12}{:>12}  {}\n", "unit", "pass", "slot", "", "op",
-                                "bytes", "FLOPs", "outputs <- inputs");
+std::string plan_ops_table(const Plan& plan, const Options& options, const Model& model) {
+  const int64_t micros = options.training.gradient_accumulation;
+  std::string out = micros > 1 ? fmt::format("the first of {} micro-batches, and the update\n", micros) : "the step\n";
+  out += fmt::format("{:<10} {:<8} {:<6} {:<9} {:<24} {:>9} {:>9}  {}\n", "unit", "pass", "slot", "", "op", "bytes",
+                     "FLOPs", "outputs <- inputs");
   for (const PlannedOp& op : plan.ops) {
-    int64_t bytes = 0;
-    for (const auto& list : {op.outputs, op.inputs})
-      for (const Operand& o : list)
-        if (o.shape.rank > 0) bytes += o.bytes();
-    out += fmt::format("{:<10}{:<9}{:<8}{:<12}{:<28}{:>12}{:>12}  {} <- {}\n",
-                       op.unit < 0 ? "step" : fmt::format("{}", op.unit),
-                       op.unit < 0  ? ""
-                       : op.forward ? "forward"
-                                    : "backward",
-                       op.slot,
-                       op.slot.empty() ? ""
-                       : op.again      ? "again"
-                       : op.kept       ? "kept"
-                                       : "forgotten",
-                       op.name, bytes_text(bytes), op.flops > 0 ? fmt::format("{:.3g}", op.flops) : "-",
-                       operands(op.outputs), operands(op.inputs));
+    const char* pass = op.unit < 0 ? "" : op.forward ? "forward" : "backward";
+    const char* memo = op.slot.empty() ? "" : op.again ? "again" : op.kept ? "kept" : "forgotten";
+    out += fmt::format("{:<10} {:<8} {:<6} {:<9} {:<24} {:>9} {:>9}  {} <- {}\n", unit_name(op.unit, model), pass,
+                       op.slot, memo, op.name, bytes_text(op.bytes()),
+                       op.flops > 0 ? fmt::format("{:.3g}", op.flops) : "-", operands(op.outputs), operands(op.inputs));
   }
+  // No blanks at the ends of lines.
+  for (size_t at; (at = out.find(" \n")) != std::string::npos;) out.erase(at, 1);
   return out;
 }
 

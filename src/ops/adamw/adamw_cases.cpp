@@ -48,7 +48,10 @@ OpCase update(Setting t) {
 
 }  // namespace
 
-std::vector<OpCase> adamw_cases() {
+std::vector<OpCase> adamw_cases(CaseUse use) {
+  using namespace bench_size;
+  constexpr int64_t kBlock = 12 * kWidth * kWidth;  // the weights of a block
+  if (use == CaseUse::bench) return {update({kBlock, 1000, true, true})};
   return {update({1, 1, true, true}), update({33, 3, false, true}), update({40001, 1000, true, true}),
           update({33, 3, true, false})};
 }

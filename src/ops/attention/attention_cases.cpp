@@ -280,7 +280,20 @@ std::vector<Setup> gradient_setups() {
 
 }  // namespace
 
-std::vector<OpCase> attention_cases() {
+std::vector<OpCase> attention_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench) {
+    const AttentionShape step = shape(kSequences, kLength, kLength, kHeads, kHeads, kHeadDim);
+    const AttentionShape groups = shape(kSequences, kLength, kLength, kHeads, kHeads / 3, kHeadDim);
+    const AttentionShape cached = placed(shape(1, 1, kTokens, kHeads, kHeads, kHeadDim), kTokens - 1, 0);
+    return {forward({"step", step}),
+            backward({"step", step}),
+            forward({"step, dropout", step, 0.1f}),
+            backward({"step, dropout", step, 0.1f}),
+            forward({"step, groups of 3", groups}),
+            backward({"step, groups of 3", groups}),
+            forward({"one query of a cache", cached})};
+  }
   std::vector<OpCase> cases;
   for (const Setup& s : setups()) {
     cases.push_back(forward(s));

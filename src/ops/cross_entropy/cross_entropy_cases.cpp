@@ -158,7 +158,11 @@ OpCase count(int64_t n, bool overwrite) {
 
 }  // namespace
 
-std::vector<OpCase> cross_entropy_cases() {
+std::vector<OpCase> cross_entropy_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench)
+    return {training({kTokens, kBytes, kBytes, 0}), training({kFewTokens, kVocabulary, kVocabulary, 0}),
+            evaluation({kFewTokens, kVocabulary, kVocabulary, 0}), sum(kTokens, true), count(kTokens, true)};
   return {training({1, 1, 1, 0}),
           training({7, 33, 48, 0}),
           training({5, 832, 832, 0.1f}),

@@ -87,7 +87,11 @@ OpCase backward(int64_t rows, int64_t cols, Setting setting) {
 
 }  // namespace
 
-std::vector<OpCase> dropout_cases() {
+std::vector<OpCase> dropout_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench)
+    return {forward(kTokens, kWidth, {0.1f, 0}, false), forward(kTokens, kWidth, {0.1f, 0}, true),
+            backward(kTokens, kWidth, {0.1f, 0})};
   return {forward(1, 1, {0.5f, 0}, false),
           forward(7, 33, {0.1f, 0}, false),
           forward(33, 832, {0.1f, 0}, true),

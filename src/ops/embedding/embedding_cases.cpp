@@ -28,6 +28,7 @@ OpCase forward(Sizes z, Accum accum) {
   c.args = {output("y", Arg::value, {z.tokens, z.cols}, accum),
             {"ids", Arg::ids, Arg::input, {z.tokens}, random_ids(z.tokens, z.vocabulary, 2)},
             {"w", Arg::value, Arg::input, {z.rows, z.cols}, random_normal(z.rows * z.cols, 3)}};
+  c.f32_bytes = 4.0 * static_cast<double>(z.tokens * (2 * z.cols + 1));  // one row of the table for each id
   c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) { embedding(s, a[0], accum, a[1], a[2], z.first); };
   c.reference = [=](Arrays& a) {
     if (accum == Accum::overwrite) std::fill(a[0].begin(), a[0].end(), 0.0);
@@ -77,7 +78,14 @@ OpCase backward(Sizes z, Accum accum, bool differences) {
 
 }  // namespace
 
-std::vector<OpCase> embedding_cases() {
+std::vector<OpCase> embedding_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench) {
+    const Sizes bytes{.tokens = kTokens, .rows = kBytes, .cols = kWidth, .vocabulary = kBytes};
+    const Sizes large{.tokens = kTokens, .rows = kVocabulary, .cols = kWidth, .vocabulary = kVocabulary};
+    return {forward(bytes, Accum::overwrite), forward(large, Accum::overwrite),
+            backward(bytes, Accum::overwrite, false), backward(large, Accum::overwrite, false)};
+  }
   const Sizes one{.tokens = 1, .rows = 1, .cols = 1, .vocabulary = 1};
   const Sizes middle{.tokens = 37, .rows = 11, .cols = 33, .first = 5, .vocabulary = 20};  // most ids repeat
   const Sizes sparse{.tokens = 37, .rows = 211, .cols = 832, .vocabulary = 211};           // most rows have no token

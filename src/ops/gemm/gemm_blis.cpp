@@ -2,6 +2,9 @@
 
 #include <blis.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace chiron {
 namespace {
 
@@ -35,6 +38,17 @@ void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<float> a, 
 void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<double> a, Operand2d<double> b, double* c,
                            int64_t ldc, Accum accum) {
   call(bli_dgemm_ex, m, n, k, a, b, c, ldc, accum);
+}
+
+int64_t packing_bytes_on_one_thread(int64_t m, int64_t n, int64_t k) {
+  bli_init();
+  cntx_t* context = bli_gks_query_cntx();
+  auto block = [&](bszid_t size) { return bli_cntx_get_blksz_max_dt(BLIS_FLOAT, size, context); };
+  // C lies in rows: a kernel that stores columns computes its transpose.
+  if (!bli_cntx_l3_vir_ukr_prefers_rows_dt(BLIS_FLOAT, BLIS_GEMM_UKR, context)) std::swap(m, n);
+  auto edge = [](int64_t size, int64_t most, int64_t unit) { return (std::min(size, most) + unit - 1) / unit * unit; };
+  const int64_t packed_rows = edge(m, block(BLIS_MC), block(BLIS_MR)) + edge(n, block(BLIS_NC), block(BLIS_NR));
+  return std::min(k, block(BLIS_KC)) * packed_rows * size_of(DType::f32);
 }
 
 void product_on_blis_threads(int threads, int64_t m, int64_t n, int64_t k, Operand2d<float> a, Operand2d<float> b,

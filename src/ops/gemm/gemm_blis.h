@@ -21,6 +21,9 @@ void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<float> a, 
 void product_on_one_thread(int64_t m, int64_t n, int64_t k, Operand2d<double> a, Operand2d<double> b, double* c,
                            int64_t ldc, Accum accum);
 
+/// Bytes of BLIS's memory that such a product in f32 fills with packed operands. They stay with the program.
+int64_t packing_bytes_on_one_thread(int64_t m, int64_t n, int64_t k);
+
 /// The same product on BLIS's own threads: what the program's speed is compared with. Not used in training.
 void product_on_blis_threads(int threads, int64_t m, int64_t n, int64_t k, Operand2d<float> a, Operand2d<float> b,
                              float* c, int64_t ldc, Accum accum);

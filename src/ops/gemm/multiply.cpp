@@ -118,6 +118,16 @@ Panels push_panels(Stack& temp, Rows c, Rows a, Op op_a, Rows b, Op op_b) {
           .c = push_panel(temp, c.dtype, m, n)};
 }
 
+int64_t packing_bytes(int64_t m, int64_t n, int64_t k, DType dtype, int threads) {
+  if (is_narrow(dtype)) {
+    m = std::min(m, kPanelRows);
+    n = std::min(n, kPanelCols);
+    k = std::min(k, kPanelDepth);
+  }
+  const Tiles tiles = choose_tiles(m, n, k, threads);
+  return tiles.down * tiles.across * packing_bytes_on_one_thread(tiles.rows, tiles.cols, k);
+}
+
 void multiply(Stream& s, Rows c, Accum accum, Rows a, Op op_a, Rows b, Op op_b, const Panels& panels) {
   if (c.rows == 0 || c.cols == 0) return;
   if (depth_of(a, op_a) == 0) {

@@ -28,6 +28,9 @@ void check_product(Rows c, Rows a, Op op_a, Rows b, Op op_b);
 /// Takes what multiply() needs. Call it on dry streams too.
 Panels push_panels(Stack& temp, Rows c, Rows a, Op op_a, Rows b, Op op_b);
 
+/// Bytes that a product of two operands of `dtype` packs on so many threads, besides its panels.
+int64_t packing_bytes(int64_t m, int64_t n, int64_t k, DType dtype, int threads);
+
 /// C = op(A) op(B) or C += as in gemm(). A stream that is not dry.
 void multiply(Stream& s, Rows c, Accum accum, Rows a, Op op_a, Rows b, Op op_b, const Panels& panels);
 

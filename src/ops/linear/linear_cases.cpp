@@ -144,7 +144,19 @@ OpCase backward(Wrt wrt, Layer z, Accum accum, bool differences) {
 
 }  // namespace
 
-std::vector<OpCase> linear_cases() {
+std::vector<OpCase> linear_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench) {
+    std::vector<OpCase> bench = {forward({1, kWidth, kHidden, true})};
+    for (const Layer& z : {Layer{kTokens, kWidth, 3 * kWidth, true}, Layer{kTokens, kWidth, kWidth, true, Layer::apart},
+                           Layer{kTokens, kWidth, kHidden, true}, Layer{kTokens, kHidden, kWidth, true, Layer::apart},
+                           Layer{kTokens, kWidth, kBytes}, Layer{kFewTokens, kWidth, kVocabulary}}) {
+      bench.push_back(forward(z));
+      for (Wrt wrt : {Wrt::input, Wrt::weight, Wrt::bias})
+        if (wrt != Wrt::bias || z.bias) bench.push_back(backward(wrt, z, Accum::overwrite, false));
+    }
+    return bench;
+  }
   std::vector<OpCase> cases;
   for (Op a : {Op::none, Op::transpose})
     for (Op b : {Op::none, Op::transpose})

@@ -60,7 +60,9 @@ OpCase backward(int64_t rows, int64_t cols, Accum accum) {
 
 }  // namespace
 
-std::vector<OpCase> rmsnorm_cases() {
+std::vector<OpCase> rmsnorm_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench) return {forward(kTokens, kWidth), backward(kTokens, kWidth, Accum::overwrite)};
   return {forward(1, 1),
           forward(7, 33),
           forward(65, 832),

@@ -78,7 +78,10 @@ OpCase gradient_case() {
 
 }  // namespace
 
-std::vector<OpCase> rope_cases() {
+std::vector<OpCase> rope_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench)
+    return {rotation(kTokens, kHeads, kHeadDim, kLength, false), rotation(kTokens, kHeads, kHeadDim, kLength, true)};
   return {rotation(1, 1, 2, 4, false),         rotation(37, 3, 20, 40, false), rotation(65, 2, 64, 131073, false),
           rotation(9, 2, 272, 2000000, false), rotation(37, 3, 96, 40, true),  gradient_case()};
 }

@@ -58,7 +58,9 @@ OpCase backward_in_place(int64_t rows, int64_t cols) {
 
 }  // namespace
 
-std::vector<OpCase> swiglu_cases() {
+std::vector<OpCase> swiglu_cases(CaseUse use) {
+  using namespace bench_size;
+  if (use == CaseUse::bench) return {forward(kTokens, kHidden), backward(kTokens, kHidden)};
   return {forward(1, 1),   forward(7, 33),          forward(65, 832),         backward(1, 1),
           backward(7, 33), backward_in_place(1, 1), backward_in_place(9, 832)};
 }

@@ -1,0 +1,102 @@
+// A step takes no memory from the heap: every byte was planned.
+
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "data/prefetcher.h"
+#include "support/tiny_run.h"
+
+namespace {
+
+std::atomic<int64_t> allocations{0};
+
+void* allocate(size_t bytes, size_t align) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  void* p = std::aligned_alloc(align, (bytes + align - 1) / align * align);
+  if (!p) throw std::bad_alloc();
+  return p;
+}
+
+}  // namespace
+
+// All of this program's, so that they can be counted. The forms for arrays, and those that do not throw, call these.
+void* operator new(size_t bytes) { return allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(size_t bytes, std::align_val_t align) { return allocate(bytes, static_cast<size_t>(align)); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace chiron::tests {
+namespace {
+
+/// What f takes from the heap: calls of operator new, and bytes that libraries keep of it by malloc.
+template <class F>
+void expect_no_allocation(const std::string& what, F&& f) {
+  const size_t held = mallinfo2().uordblks;
+  const int64_t before = allocations.load();
+  f();
+  EXPECT_EQ(allocations.load() - before, 0) << what;
+  EXPECT_EQ(mallinfo2().uordblks, held) << what;
+}
+
+TEST(Allocation, IsCounted) {
+  const int64_t before = allocations.load();
+  auto p = std::make_unique<int64_t>(1);
+  auto many = std::make_unique<int64_t[]>(1000);
+  EXPECT_EQ(allocations.load() - before, 2);
+}
+
+TEST(Allocation, NoneInAStep) {
+  using Kind = Activations::Kind;
+  for (Family family : {Family::gpt2, Family::llama})
+    for (double dropout : {0.0, 0.1})
+      for (bool amp : {false, true})
+        for (const Activations& a : {Activations{.kind = Kind::keep_all}, Activations{.kind = Kind::keep_none},
+                                     Activations{.kind = Kind::keep, .slots = {"qkv", "att"}}}) {
+          Options o = tiny_options(family);
+          o.model.dropout = o.model.embedding_dropout = o.model.attention_dropout = o.model.residual_dropout = dropout;
+          o.training.use_amp = amp;
+          o.training.loss_chunk = amp ? 50 : 0;
+          o.data.document_mask = amp;
+          o.activations = a;
+          TinyRun run(o, 2);
+          std::vector<Batch> batches;
+          for (int64_t n = 0; n < 2; ++n) {
+            run.run(n);
+            run.loader.fill(n, run.host);
+          }
+          for (const HostBatch& micro : run.host.micros) batches.push_back(view_of(micro));
+          const std::string what = fmt::format("{} dropout {} amp {} {}", names_of(family)[static_cast<size_t>(family)],
+                                               dropout, amp, a.yaml());
+          expect_no_allocation(what, [&] { run.step->run(run.s, batches); });
+          expect_no_allocation(what + ", evaluation", [&] { run.step->evaluate(run.s, batches[0]); });
+        }
+}
+
+TEST(Allocation, NoneInTheLoader) {
+  for (bool mask : {false, true}) {
+    Loader loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = 300}),
+                  {.sequences = 3, .length = 40, .micros = 2, .document_mask = mask});
+    HostStep host;
+    loader.fill(0, host);
+    expect_no_allocation(mask ? "with documents" : "plain", [&] {
+      for (int64_t n = 1; n < 20; ++n) loader.fill(n, host);
+    });
+  }
+}
+
+TEST(Allocation, NoneInThePrefetcher) {
+  Loader loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = 300}), {.sequences = 3, .length = 40});
+  Prefetcher prefetcher(loader);
+  for (int64_t n = 0; n < 3; ++n) prefetcher.at(n);
+  const int64_t before = allocations.load();
+  for (int64_t n = 3; n < 20; ++n) prefetcher.at(n);
+  EXPECT_EQ(allocations.load() - before, 0);
+}
+
+}  // namespace
+}  // namespace chiron::tests
