@@ -191,6 +191,7 @@ nlohmann::json Llama::hf_config() const {
                          {"mlp_bias", m.mlp_bias},
                          {"attention_dropout", m.attention_dropout},
                          {"rope_theta", m.rope.theta}};
+  if (m.sliding_window > 0) json["sliding_window"] = m.sliding_window;
   if (m.rope.scaling == RopeType::linear) {
     json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", m.rope.factor}};
   } else if (m.rope.scaling == RopeType::llama3) {
@@ -246,6 +247,7 @@ ModelConfig read_config(const JsonObject& json) {
   m.attention_bias = json.boolean("attention_bias", false);
   m.mlp_bias = json.boolean("mlp_bias", false);
   m.attention_dropout = json.number("attention_dropout", 0);
+  m.sliding_window = json.integer("sliding_window", 0);
   m.activation = MlpActivation::silu;
   if (std::string act = json.text("hidden_act", "silu"); act != "silu") hf::refuse(json, "hidden_act", act, "silu");
   m.rope = read_rope(json);
