@@ -19,6 +19,9 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+/// All options of a model.
+std::string text_of(ModelConfig c) { return Schema(c).dump(); }
+
 struct HfModels : testing::TestWithParam<Family> {
   TempDir dir;
   ThreadPool pool{1};
@@ -98,9 +101,7 @@ TEST_P(HfModels, ExportAndBackAreTheSameBits) {
       export_model(m, to);
       SavedModel back = open_model(s, to, {}, log);
       EXPECT_EQ(weights_of(back), weights_of(m));
-      ModelConfig got = back.model->config();
-      got.dropout = c.dropout;
-      EXPECT_EQ(got, c);
+      EXPECT_EQ(text_of(back.model->config()), text_of(c));
       json file = json::parse(read_file(to + "/config.json"));
       EXPECT_EQ(file["tie_word_embeddings"], tied);
       EXPECT_THROW(export_model(m, to), ConfigError) << "nothing is overwritten";
@@ -183,7 +184,7 @@ TEST_P(HfModels, BothSpellingsOfTheConfigAreTheSameModel) {
   write();
   const ModelConfig got = open().model->config();
   if (gpt2()) {
-    EXPECT_EQ(got, want);
+    EXPECT_EQ(text_of(got), text_of(want));
     return;
   }
   json old = config;
@@ -196,7 +197,7 @@ TEST_P(HfModels, BothSpellingsOfTheConfigAreTheSameModel) {
                          {"original_max_position_embeddings", 20}};
   config = old;
   write();
-  EXPECT_EQ(open().model->config(), got);
+  EXPECT_EQ(text_of(open().model->config()), text_of(got));
   EXPECT_EQ(got.rope.scaling, RopeType::llama3);
   EXPECT_EQ(got.rope.theta, 5e5);
 }

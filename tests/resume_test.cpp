@@ -117,19 +117,20 @@ TEST_F(ResumeData, FarIntoARunInSeconds) {
 
 TEST_F(Resume, ASignalEndsTheStepAndSaves) {
   for (int signal : {SIGTERM, SIGINT}) {
+    const std::string run = fmt::format("stopped-{}", signal);
     const Words constant = {"training.lr_schedule=constant", "training.warmup_steps=0"};
-    Process process(train("stopped", constant + Words{"training.max_steps=100000000"}, {"--fresh"}), dir / "out.txt");
-    ASSERT_TRUE(eventually(
-        [&] { return file_exists(dir / "stopped/metrics.jsonl") && metrics_of(dir / "stopped").size() > 2; }));
+    Process process(train(run, constant + Words{"training.max_steps=100000000"}), dir / "out.txt");
+    ASSERT_TRUE(
+        eventually([&] { return file_exists(dir / run + "/metrics.jsonl") && metrics_of(dir / run).size() > 2; }));
     process.signal(signal);
     Outcome o = process.wait();
     EXPECT_EQ(o.code, 75) << o.text;
-    const auto steps = static_cast<int64_t>(metrics_of(dir / "stopped").size());
-    EXPECT_EQ(newest_checkpoint(dir / "stopped/checkpoints")->step, steps) << "saved at the end of the step";
+    const auto steps = static_cast<int64_t>(metrics_of(dir / run).size());
+    EXPECT_EQ(newest_checkpoint(dir / run + "/checkpoints")->step, steps) << "saved at the end of the step";
     const Words end = constant + Words{set("training.max_steps", steps + 3)};
-    expect_done("stopped", end);
+    expect_done(run, end);
     expect_done("whole", end, {"--fresh"});
-    expect_same(trace_of(dir / "stopped"), trace_of(dir / "whole"), fmt::format("signal {}", signal));
+    expect_same(trace_of(dir / run), trace_of(dir / "whole"), fmt::format("signal {}", signal));
   }
 }
 

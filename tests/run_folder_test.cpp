@@ -111,8 +111,10 @@ TEST_F(RunFolders, TheDefaultIsNamedAfterTheConfiguration) {
   EXPECT_EQ(metrics_of(dir / "runs/small").size(), 4u);
   EXPECT_TRUE(file_exists(dir / "runs/small/config.yaml"));
   // The configuration that was written down is one to train from, and means the same.
-  Outcome o = chiron(dir.path(), {"train", dir / "runs/small/config.yaml", "--set", "training.max_steps=5"});
-  EXPECT_EQ(o.code, 0) << o.text;
+  const std::string again = "cd " + dir.path() +
+                            " && " CHIRON_PROGRAM
+                            " train runs/small/config.yaml --set training.max_steps=5 >/dev/null 2>&1";
+  ASSERT_EQ(std::system(again.c_str()), 0);
   EXPECT_EQ(metrics_of(dir / "runs/small").size(), 5u);
 }
 

@@ -233,14 +233,14 @@ RopeConfig read_rope(const JsonObject& json) {
 ModelConfig read_config(const JsonObject& json) {
   ModelConfig m;
   m.family = Family::llama;
-  m.vocab_size = json.integer("vocab_size");
-  m.d_model = json.integer("hidden_size");
-  m.d_ff = json.integer("intermediate_size");
-  m.num_layers = json.integer("num_hidden_layers");
-  m.num_heads = json.integer("num_attention_heads");
-  m.num_kv_heads = json.integer("num_key_value_heads", m.num_heads);
+  m.vocab_size = hf::size(json, "vocab_size");
+  m.d_model = hf::size(json, "hidden_size");
+  m.d_ff = hf::size(json, "intermediate_size");
+  m.num_layers = hf::size(json, "num_hidden_layers");
+  m.num_heads = hf::size(json, "num_attention_heads");
+  m.num_kv_heads = hf::size(json, "num_key_value_heads", m.num_heads);
   m.head_dim = json.integer("head_dim", 0);
-  m.max_seq_len = json.integer("max_position_embeddings", 2048);
+  m.max_seq_len = hf::size(json, "max_position_embeddings", 2048);
   m.norm_eps = json.number("rms_norm_eps", 1e-6);
   m.init_std = json.number("initializer_range", 0.02);
   m.tie_embeddings = json.boolean("tie_word_embeddings", false);

@@ -27,10 +27,13 @@ inline SavedModel drawn_model(Stream& s, const ModelConfig& config, uint64_t see
   m.model = make_model({.config = config});
   m.params = std::make_unique<Replicated>(s, m.model->params(), DType::f32, StateKind::weights);
   initialize(s, *m.params, seed);
-  float x = 0.1f;
+  int k = 0;
   for (const Shard& shard : m.params->owned()) {
     if (shard.master.shape.rank != 1) continue;
-    for (int64_t i = 0; i < shard.master.numel(); ++i) shard.master.data<float>()[i] += x = 0.9f - x * 1.1f;
+    for (int64_t i = 0; i < shard.master.numel(); ++i) {
+      k = (k * 37 + 11) % 101;
+      shard.master.data<float>()[i] += static_cast<float>(k - 50) * 0.004f;
+    }
   }
   m.params->refresh(s);
   return m;
