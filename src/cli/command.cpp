@@ -9,7 +9,8 @@ std::string Argument::synopsis() const {
 
 std::string Command::synopsis() const {
   std::string text = "chiron " + name;
-  for (const Argument& argument : arguments) text += " " + argument.synopsis();
+  for (const Argument& argument : arguments)
+    if (!argument.hidden) text += " " + argument.synopsis();
   return run ? text : text + " COMMAND";
 }
 

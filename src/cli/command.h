@@ -21,6 +21,7 @@ struct Argument {
   bool required, repeated;
   std::unique_ptr<Option> option;  ///< bound to the member of the command's struct; its key is the spelling
   std::string default_text;        ///< empty: nothing worth saying
+  bool hidden = false;             ///< for tests: in no help
 
   /// "CONFIG", "[--set A.B=V]...", "--out DIR": as a synopsis shows it.
   std::string synopsis() const;
@@ -61,6 +62,13 @@ class Command {
   template <class T>
   auto& required_value(const std::string& spelling, const std::string& value_name, T& member, std::string doc) {
     return add(Argument::Kind::value, spelling, value_name, true, member, std::move(doc));
+  }
+  /// For tests: it works, and no help names it.
+  template <class T>
+  auto& hidden_value(const std::string& spelling, const std::string& value_name, T& member, std::string doc) {
+    auto& option = value(spelling, value_name, member, std::move(doc));
+    arguments.back().hidden = true;
+    return option;
   }
   void flag(const std::string& spelling, bool& member, std::string doc) {
     add(Argument::Kind::flag, spelling, "", false, member, std::move(doc));

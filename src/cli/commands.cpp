@@ -34,6 +34,8 @@ void TrainArgs::describe(Command& c) {
   add_config(c, config, sets);
   c.value("--out", "DIR", out, "The run's folder, in place of run.dir.");
   c.flag("--fresh", fresh, "Moves an existing run aside and starts anew, instead of resuming it.");
+  c.hidden_value("--crash-at", "N", crash_at, "For tests: killed at the N-th file operation.").at_least(0);
+  c.hidden_value("--disk-full-at", "N", disk_full_at, "For tests: no space from the N-th on.").at_least(0);
 }
 
 void PlanArgs::describe(Command& c) {

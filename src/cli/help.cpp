@@ -59,7 +59,7 @@ std::string command_help(const std::vector<Command>& table, const Command& comma
   for (bool positional : {true, false}) {
     std::string rows;
     for (const Argument& a : command.arguments) {
-      if ((a.kind == Argument::Kind::positional) != positional) continue;
+      if (a.hidden || (a.kind == Argument::Kind::positional) != positional) continue;
       std::string name = a.spelling;
       if (!a.value_name.empty()) name += " " + a.value_name;
       rows += row(name, argument_doc(a), column);

@@ -50,6 +50,7 @@ std::string man_page(const std::vector<Command>& table) {
     if (!command.run || command.hidden) continue;
     page += ".SS " + roff("chiron " + command.name) + "\n" + roff(command.summary) + "\n";
     for (const Argument& argument : command.arguments) {
+      if (argument.hidden) continue;
       std::string tag = argument.spelling;
       if (!argument.value_name.empty()) tag += " " + argument.value_name;
       page += paragraph(tag, argument_doc(argument));

@@ -55,7 +55,7 @@ void refuse_extras(const std::vector<Command>& table, const Command* command, co
   if (word.starts_with("-")) {
     if (command) {
       for (const Argument& a : command->arguments) {
-        if (a.kind != Argument::Kind::positional) known.push_back(a.spelling);
+        if (a.kind != Argument::Kind::positional && !a.hidden) known.push_back(a.spelling);
       }
     }
     for (const auto& flag : kGlobalFlags) known.emplace_back(flag.first);

@@ -97,7 +97,12 @@ TEST(CommandLine, HelpAndManNameWhatTheTableLists) {
   for (const Command& command : table) {
     std::string help = command_help(table, command);
     EXPECT_THAT(help, HasSubstr(command.summary));
-    for (const Argument& a : command.arguments) EXPECT_THAT(help, HasSubstr("  " + a.spelling)) << command.name;
+    for (const Argument& a : command.arguments) {
+      EXPECT_NE(help.find("  " + a.spelling) != std::string::npos, a.hidden) << command.name << " " << a.spelling;
+      if (a.hidden) {
+        EXPECT_EQ(page.find(a.spelling), std::string::npos);
+      }
+    }
     if (!command.hidden && command.name.find(' ') == std::string::npos) {
       EXPECT_THAT(program_help(table), HasSubstr("\n  " + command.name + " "));
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ struct TrainArgs {
   std::vector<std::string> sets;
   std::string out;
   bool fresh = false;
+  int64_t crash_at = 0, disk_full_at = 0;  ///< file operations, for tests; 0: none
 
   void describe(Command& c);
 };

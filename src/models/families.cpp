@@ -30,8 +30,11 @@ ModelConfig config_from_hf(const JsonObject& json) {
     if (!architectures.empty() && std::ranges::find(architectures, f->architecture) == architectures.end())
       hf::refuse(json, "architectures", architectures.front(), f->architecture);
     ModelConfig m = f->read_config(json);
-    resolve(m);
     try {
+      // The limits are those of the options.
+      Schema schema(m);
+      for (const auto& option : schema.options()) option->set_text(option->yaml(), json.file());
+      resolve(m);
       validate(m);
     } catch (const ConfigError& e) {
       throw DataError("{}: {}", json.file(), e.what());

@@ -169,12 +169,12 @@ class Gpt2 final : public Decoder<Block> {
 ModelConfig read_config(const JsonObject& json) {
   ModelConfig m;
   m.family = Family::gpt2;
-  m.vocab_size = json.integer("vocab_size", 50257);
-  m.max_seq_len = json.integer(hf::spelling(json, {"n_positions", "max_position_embeddings"}), 1024);
-  m.d_model = json.integer(hf::spelling(json, {"n_embd", "hidden_size"}), 768);
-  m.num_layers = json.integer(hf::spelling(json, {"n_layer", "num_hidden_layers"}), 12);
-  m.num_heads = json.integer(hf::spelling(json, {"n_head", "num_attention_heads"}), 12);
-  m.d_ff = json.integer("n_inner", 4 * m.d_model);
+  m.vocab_size = hf::size(json, "vocab_size", 50257);
+  m.max_seq_len = hf::size(json, hf::spelling(json, {"n_positions", "max_position_embeddings"}), 1024);
+  m.d_model = hf::size(json, hf::spelling(json, {"n_embd", "hidden_size"}), 768);
+  m.num_layers = hf::size(json, hf::spelling(json, {"n_layer", "num_hidden_layers"}), 12);
+  m.num_heads = hf::size(json, hf::spelling(json, {"n_head", "num_attention_heads"}), 12);
+  if (json.has("n_inner")) m.d_ff = hf::size(json, "n_inner");  // else 4 d_model
   m.norm_eps = json.number("layer_norm_epsilon", 1e-5);
   m.init_std = json.number("initializer_range", 0.02);
   m.embedding_dropout = json.number("embd_pdrop", 0.1);

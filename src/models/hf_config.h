@@ -28,4 +28,11 @@ inline void require(const JsonObject& json, std::string_view key, bool value) {
   if (json.boolean(key, value) != value) refuse(json, key, value ? "false" : "true", value ? "true" : "false");
 }
 
+/// A size: at least 1. Upper limits are those of the options.
+inline int64_t size(const JsonObject& json, std::string_view key, int64_t fallback = 0) {
+  const int64_t n = fallback > 0 ? json.integer(key, fallback) : json.integer(key);
+  if (n < 1) throw DataError("{}: {} is {}, expected a number >= 1", json.file(), key, n);
+  return n;
+}
+
 }  // namespace chiron::hf

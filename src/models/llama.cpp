@@ -191,6 +191,7 @@ nlohmann::json Llama::hf_config() const {
                          {"mlp_bias", m.mlp_bias},
                          {"attention_dropout", m.attention_dropout},
                          {"rope_theta", m.rope.theta}};
+  if (m.sliding_window > 0) json["sliding_window"] = m.sliding_window;
   if (m.rope.scaling == RopeType::linear) {
     json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", m.rope.factor}};
   } else if (m.rope.scaling == RopeType::llama3) {
@@ -232,20 +233,21 @@ RopeConfig read_rope(const JsonObject& json) {
 ModelConfig read_config(const JsonObject& json) {
   ModelConfig m;
   m.family = Family::llama;
-  m.vocab_size = json.integer("vocab_size");
-  m.d_model = json.integer("hidden_size");
-  m.d_ff = json.integer("intermediate_size");
-  m.num_layers = json.integer("num_hidden_layers");
-  m.num_heads = json.integer("num_attention_heads");
-  m.num_kv_heads = json.integer("num_key_value_heads", m.num_heads);
+  m.vocab_size = hf::size(json, "vocab_size");
+  m.d_model = hf::size(json, "hidden_size");
+  m.d_ff = hf::size(json, "intermediate_size");
+  m.num_layers = hf::size(json, "num_hidden_layers");
+  m.num_heads = hf::size(json, "num_attention_heads");
+  m.num_kv_heads = hf::size(json, "num_key_value_heads", m.num_heads);
   m.head_dim = json.integer("head_dim", 0);
-  m.max_seq_len = json.integer("max_position_embeddings", 2048);
+  m.max_seq_len = hf::size(json, "max_position_embeddings", 2048);
   m.norm_eps = json.number("rms_norm_eps", 1e-6);
   m.init_std = json.number("initializer_range", 0.02);
   m.tie_embeddings = json.boolean("tie_word_embeddings", false);
   m.attention_bias = json.boolean("attention_bias", false);
   m.mlp_bias = json.boolean("mlp_bias", false);
   m.attention_dropout = json.number("attention_dropout", 0);
+  m.sliding_window = json.integer("sliding_window", 0);
   m.activation = MlpActivation::silu;
   if (std::string act = json.text("hidden_act", "silu"); act != "silu") hf::refuse(json, "hidden_act", act, "silu");
   m.rope = read_rope(json);

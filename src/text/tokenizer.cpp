@@ -10,6 +10,13 @@ namespace chiron {
 
 namespace {
 
+/// The bytes as a vocabulary of tokens, which nothing merges.
+BpeModel byte_model() {
+  BpeModel model;
+  for (size_t b = 0; b < 256; ++b) model.tokens.emplace_back(1, static_cast<char>(b));
+  return model;
+}
+
 class ByteTokenizer final : public Tokenizer {
  public:
   ByteTokenizer() : bytes_(256, '\0') {
@@ -28,11 +35,7 @@ class ByteTokenizer final : public Tokenizer {
     for (char c : text) ids[at++] = static_cast<uint8_t>(c);
   }
   size_t safe_cut(std::string_view text) const override { return text.size(); }
-  std::string json() const override {
-    BpeModel model;
-    for (size_t b = 0; b < 256; ++b) model.tokens.emplace_back(1, static_cast<char>(b));
-    return write_tokenizer_json(model);
-  }
+  std::string json() const override { return write_tokenizer_json(byte_model()); }
   std::string hash() const override { return hash128(std::string_view("byte")).hex(); }
 
  private:
@@ -60,7 +63,9 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name_or_path) {
   std::string path = directory_exists(name_or_path) ? name_or_path + "/tokenizer.json" : name_or_path;
   if (!file_exists(path))
     throw DataError("no tokenizer '{}': expected 'byte' or the path of a tokenizer.json that exists", name_or_path);
-  return std::make_unique<Bpe>(read_tokenizer_json(read_file(path), path));
+  BpeModel model = read_tokenizer_json(read_file(path), path);
+  const bool bytes = model.merges.empty() && model.added.empty() && model.tokens == byte_model().tokens;
+  return bytes ? byte_tokenizer() : std::make_unique<Bpe>(std::move(model));
 }
 
 }  // namespace chiron

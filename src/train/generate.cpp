@@ -53,7 +53,9 @@ void generate(Stream& s, const SavedModel& m, std::span<const int32_t> prompt, c
   for (int32_t id : prompt)
     if (id < 0 || id >= config.vocab_size)
       throw DataError("token {} of the prompt is not in the model's vocabulary of {}", id, config.vocab_size);
-  const int64_t context = config.max_seq_len;
+  // No larger a cache than will be filled: long contexts are large.
+  const int64_t longest = config.max_seq_len, given = std::ssize(prompt);
+  const int64_t context = max_tokens < longest - given ? given + max_tokens : longest;
   std::vector<int32_t> text(prompt.begin(), prompt.end());
   // What the cache does not hold yet.
   std::vector<int32_t> fresh(text.end() - std::min<std::ptrdiff_t>(std::ssize(text), context), text.end());

@@ -30,7 +30,7 @@ RunFolder::RunFolder(const Options& options, bool fresh, Log& log) : dir_(option
   make_directories(dir_);
   lock_.emplace(dir_ + "/lock");
   const std::string config = config_of(dir_);
-  if (fresh && file_exists(config)) {
+  if (fresh && (file_exists(config) || directory_exists(checkpoints()))) {
     std::string name = aside(dir_);
     rename_path(dir_, name);
     log.info("the run that was in {} is in {} now", dir_, name);

@@ -1,5 +1,6 @@
 #include "train/trainer.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -38,6 +39,16 @@ LoaderOptions loader_options(const Options& options) {
           .seed = options.training.seed,
           .shuffle = options.data.shuffle,
           .document_mask = options.data.document_mask};
+}
+
+/// What to do about a damaged checkpoint is the user's choice: going back steps is not silently done.
+Checkpoint open_newest(const std::string& path) {
+  try {
+    return Checkpoint(path);
+  } catch (const DataError& e) {
+    throw DataError("{}\nmove {} out of the way to go on from the checkpoint before it, or put a good copy there",
+                    e.what(), path);
+  }
 }
 
 }  // namespace
@@ -83,8 +94,12 @@ bool Trainer::resume() {
   std::vector<std::string> skipped;
   auto newest = newest_checkpoint(folder_.checkpoints(), &skipped);
   for (const std::string& reason : skipped) log_.warning("passed over {}", reason);
-  if (!newest) return false;
-  Checkpoint checkpoint(newest->path);
+  if (!newest && skipped.empty()) return false;
+  if (!newest)
+    throw DataError(
+        "{}: no whole checkpoint is left to go on from:\n  {}\nput a good copy there, or start anew with --fresh",
+        folder_.checkpoints(), fmt::join(skipped, "\n  "));
+  const Checkpoint checkpoint = open_newest(newest->path);
   load_constants(*params_);
   auto weights = weight_parts(*params_), moments = moment_parts(*params_);
   std::vector<std::string> names;
@@ -123,7 +138,6 @@ ExitCode Trainer::run() {
   auto start = Clock::now();
   while (counters_.step < last) {
     StepStats stats = step(counters_.step);
-    const bool ends = counters_.step == last || stop.requested();
     if (validation_ && (counters_.step % options_.training.eval_every == 0 || counters_.step == last))
       stats.validation_loss = validate();
     stats.seconds = seconds_since(start);
@@ -131,8 +145,9 @@ ExitCode Trainer::run() {
     progress.step(stats);
     metrics.write(stats);
     const bool due = options_.checkpoint.every > 0 && counters_.step % options_.checkpoint.every == 0;
-    if (due || (ends && (counters_.step == last || options_.checkpoint.on_exit))) save();
-    if (stop.requested()) break;
+    const bool stopping = stop.requested();  // asked once: a signal from here on belongs to the next step
+    if (due || counters_.step == last || (stopping && options_.checkpoint.on_exit)) save();
+    if (stopping) break;
   }
   progress.finish();
   if (counters_.step == last) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -17,22 +16,6 @@
 #include "train/weights.h"
 
 namespace chiron::tests {
-
-/// A temporary directory that goes with the test.
-class TempDir {
- public:
-  TempDir() {
-    std::string name = (std::filesystem::temp_directory_path() / "chiron-test-XXXXXX").string();
-    CHECK(mkdtemp(name.data()));
-    path_ = name;
-  }
-  ~TempDir() { std::filesystem::remove_all(path_); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A model, its weights and a training step over synthetic tokens, in memory.
 struct TinyRun {
@@ -60,6 +43,7 @@ struct TinyRun {
       batches.push_back(
           dry_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
     dry.run(dry_stream, batches);
+    dry.evaluate(dry_stream, batches[0]);
     Stacks planned = std::move(dry).take_stacks();
     saved_bytes = planned.saved.peak();
     step = std::make_unique<TrainStep>(*model, params, tp, setup, Stacks::like(planned, s.device()), scalars.device());

@@ -1,0 +1,142 @@
+// Where a run lives: its lock, --fresh, --out, and what may change when it is resumed.
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "base/temp_dir.h"
+#include "support/program.h"
+
+namespace chiron::tests {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+struct RunFolders : testing::Test {
+  TempDir dir;
+  std::string config = dir / "small.yaml", run = dir / "run";
+
+  RunFolders() {
+    write_file(config, R"(
+model: {family: gpt2, num_layers: 1, d_model: 16, num_heads: 2, vocab_size: 32}
+training: {batch_size: 2, seq_len: 12, max_steps: 4, learning_rate: 1e-2, warmup_steps: 2, eval_every: 0}
+data: {synthetic: true}
+run: {threads: 1}
+)");
+  }
+  Outcome train(const Words& sets = {}, const Words& more = {}) {
+    Words words = {"train", config, "--out", run};
+    for (const std::string& s : sets) words = words + Words{"--set", s};
+    return chiron(dir.path(), words + more);
+  }
+};
+
+TEST_F(RunFolders, OneProcessAtATime) {
+  Process first({"train", config, "--out", run, "--set", "training.max_steps=100000000"}, dir / "first.txt");
+  ASSERT_TRUE(eventually([&] { return file_exists(run + "/metrics.jsonl"); }));
+  for (const Words& more : {Words{}, Words{"--fresh"}}) {
+    Outcome second = train({"training.max_steps=100000000"}, more);
+    EXPECT_EQ(second.code, 4) << second.text;
+    EXPECT_THAT(second.text,
+                AllOf(HasSubstr(run + "/lock is locked by process "), HasSubstr("wait for it or stop it")));
+  }
+  EXPECT_FALSE(directory_exists(run + ".1"));
+  first.signal(SIGKILL);
+  EXPECT_EQ(first.wait().code, -SIGKILL);
+  EXPECT_EQ(train().code, 0) << "a killed process leaves no lock";
+}
+
+TEST_F(RunFolders, FreshMovesAsideAndDeletesNothing) {
+  EXPECT_EQ(train({}, {"--fresh"}).code, 0) << "nothing to move";
+  EXPECT_FALSE(directory_exists(run + ".1"));
+  const Trace first = trace_of(run);
+  Outcome second = train({"training.seed=2"}, {"--fresh"});
+  ASSERT_EQ(second.code, 0) << second.text;
+  EXPECT_THAT(second.text, HasSubstr("the run that was in " + run + " is in " + run + ".1 now"));
+  const Trace other = trace_of(run);
+  EXPECT_NE(other.steps, first.steps);
+  ASSERT_EQ(train({"training.seed=3"}, {"--fresh"}).code, 0);
+  expect_same(trace_of(run + ".1"), first, "first");
+  expect_same(trace_of(run + ".2"), other, "second");
+  EXPECT_EQ(metrics_of(run).size(), 4u);
+  // A folder without a configuration is a run too if it has checkpoints.
+  remove_file(run + "/config.yaml");
+  ASSERT_EQ(train({}, {"--fresh"}).code, 0);
+  EXPECT_TRUE(directory_exists(run + ".3/checkpoints"));
+}
+
+TEST_F(RunFolders, WhatMayNotChangeIsRefusedWithTheDifference) {
+  ASSERT_EQ(train().code, 0);
+  const Trace before = trace_of(run);
+  const std::string written = read_file(run + "/config.yaml");
+  for (const auto& [option, was, is] : {std::tuple{"training.learning_rate", "0.01", "0.02"},
+                                        {"training.batch_size", "2", "3"},
+                                        {"training.seed", "1", "9"},
+                                        {"model.num_layers", "1", "2"},
+                                        {"training.use_amp", "false", "true"},
+                                        {"data.shuffle", "true", "false"},
+                                        {"model.vocab_size", "32", "33"}}) {
+    Outcome o = train({fmt::format("{}={}", option, is), "training.max_steps=8"});
+    EXPECT_EQ(o.code, 2) << o.text;
+    EXPECT_THAT(o.text,
+                AllOf(HasSubstr(fmt::format("{}: {} in the run, {} now", option, was, is)), HasSubstr("--fresh")));
+  }
+  EXPECT_EQ(read_file(run + "/config.yaml"), written);
+  expect_same(trace_of(run), before, "untouched");
+}
+
+TEST_F(RunFolders, WhatMayChangeIsTaken) {
+  ASSERT_EQ(train().code, 0);
+  Outcome done = train();
+  EXPECT_EQ(done.code, 0);
+  EXPECT_THAT(done.text, HasSubstr("4 steps are done; set training.max_steps higher to go on"));
+  int64_t steps = 4;
+  for (const char* changed :
+       {"run.threads=2", "logging.level=DEBUG", "logging.every=1", "activations=keep_none", "activations={every: 2}",
+        "activations={keep: [qkv, att]}", "checkpoint.every=3", "checkpoint.keep_last=1", "training.eval_every=5",
+        "training.eval_batches=1", "training.max_skipped_steps=3", "run.device=cpu"}) {
+    ++steps;
+    Outcome o = train({changed, fmt::format("training.max_steps={}", steps)});
+    EXPECT_EQ(o.code, 0) << changed << ": " << o.text;
+    EXPECT_EQ(metrics_of(run).size(), static_cast<size_t>(steps)) << changed;
+  }
+  EXPECT_THAT(read_file(run + "/config.yaml"), HasSubstr(fmt::format("max_steps: {}", steps)));
+}
+
+TEST_F(RunFolders, TheDefaultIsNamedAfterTheConfiguration) {
+  const std::string line = "cd " + dir.path() + " && " CHIRON_PROGRAM " train small.yaml >/dev/null 2>&1";
+  ASSERT_EQ(std::system(line.c_str()), 0);
+  EXPECT_EQ(metrics_of(dir / "runs/small").size(), 4u);
+  EXPECT_TRUE(file_exists(dir / "runs/small/config.yaml"));
+  // The configuration that was written down is one to train from, and means the same.
+  const std::string again = "cd " + dir.path() +
+                            " && " CHIRON_PROGRAM
+                            " train runs/small/config.yaml --set training.max_steps=5 >/dev/null 2>&1";
+  ASSERT_EQ(std::system(again.c_str()), 0);
+  EXPECT_EQ(metrics_of(dir / "runs/small").size(), 5u);
+}
+
+TEST_F(RunFolders, BadDataLeavesNoTrace) {
+  Outcome o = train({"data.synthetic=false", "data.train=[" + dir / "absent" + "]"});
+  EXPECT_EQ(o.code, 3) << o.text;
+  EXPECT_THAT(o.text, HasSubstr(dir / "absent"));
+  EXPECT_FALSE(directory_exists(run));
+}
+
+TEST_F(RunFolders, AnotherVocabularyIsRefused) {
+  write_file(dir / "a.txt", std::string(300, 'a') + std::string(300, 'b'));
+  ASSERT_EQ(chiron(dir.path(), {"prepare", dir / "a.txt", "--out", dir / "data"}).code, 0);
+  const Words sets = {"data.synthetic=false", "data.train=[" + dir / "data" + "]", "model.vocab_size=300"};
+  ASSERT_EQ(train(sets).code, 0);
+  ASSERT_EQ(
+      chiron(dir.path(), {"prepare", dir / "a.txt", "--out", dir / "data", "--train-bpe", "260", "--overwrite"}).code,
+      0);
+  Outcome o = train(sets + Words{"training.max_steps=5"});
+  EXPECT_EQ(o.code, 3) << o.text;
+  EXPECT_THAT(o.text, AllOf(HasSubstr("another vocabulary"), HasSubstr(dir / "data")));
+}
+
+}  // namespace
+}  // namespace chiron::tests
