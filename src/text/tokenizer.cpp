@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/hash.h"
 #include "text/bpe.h"
 #include "text/tokenizer_json.h"
 
@@ -28,14 +27,17 @@ class ByteTokenizer final : public Tokenizer {
     for (char c : text) ids[at++] = static_cast<uint8_t>(c);
   }
   size_t safe_cut(std::string_view text) const override { return text.size(); }
-  std::string json() const override {
-    BpeModel model;
-    for (size_t b = 0; b < 256; ++b) model.tokens.emplace_back(1, static_cast<char>(b));
-    return write_tokenizer_json(model);
-  }
-  std::string hash() const override { return hash128(std::string_view("byte")).hex(); }
+  std::string json() const override { return write_tokenizer_json(as_bpe()); }
+  // That of what its file reads back as.
+  std::string hash() const override { return Bpe(as_bpe()).hash(); }
 
  private:
+  static BpeModel as_bpe() {
+    BpeModel model;
+    for (size_t b = 0; b < 256; ++b) model.tokens.emplace_back(1, static_cast<char>(b));
+    return model;
+  }
+
   std::string bytes_;
 };
 
