@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/hash.h"
 #include "text/bpe.h"
 #include "text/tokenizer_json.h"
 
