@@ -51,6 +51,7 @@ TEST(PlanDocument, ShowsWhatTheProgramPrints) {
 }
 
 TEST(PlanDocument, LargeModelsTakeNoTimeAndNoMemory) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory and time of their own";
   TempDir dir;
   write_file(dir / "c.yaml",
              "model: {family: llama, num_layers: 32, d_model: 4096, num_heads: 32, num_kv_heads: 8, d_ff: 14336,\n"

@@ -60,6 +60,7 @@ struct TinyRun {
       batches.push_back(
           dry_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
     dry.run(dry_stream, batches);
+    dry.evaluate(dry_stream, batches.front());
     Stacks planned = std::move(dry).take_stacks();
     saved_bytes = planned.saved.peak();
     step = std::make_unique<TrainStep>(*model, params, tp, setup, Stacks::like(planned, s.device()), scalars.device());
