@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "base/temp_dir.h"
 #include "support/measured.h"
 #include "train/plan.h"
@@ -18,6 +20,8 @@ struct Case {
   const char* training;
   const char* activations;
 };
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 const Case kCases[] = {
     {"Gpt2", "family: gpt2, num_layers: 4, d_model: 512, num_heads: 8, vocab_size: 256", "batch_size: 4, seq_len: 128",
@@ -40,11 +44,12 @@ const Case kCases[] = {
      "batch_size: 2, seq_len: 128", "keep_all"},
 };
 
-class LongPlanMemory : public testing::TestWithParam<Case> {};
+class LongPlanMemoryOf : public testing::TestWithParam<Case> {};
 
 void expect_as_planned(const Measured& run, const Measured& idle, const Plan& plan, const std::string& what) {
   ASSERT_EQ(run.status, 0) << run.text;
   const auto planned = static_cast<double>(plan.total()), seen = static_cast<double>(run.peak_bytes - idle.peak_bytes);
+  ASSERT_GT(idle.peak_bytes, 2e6);
   ASSERT_GT(planned, 200e6);
   EXPECT_NEAR(seen / planned, 1, 0.03) << what << ": planned " << planned / 1e6 << " MB, seen " << seen / 1e6 << " MB";
   if (const char* show = std::getenv("CHIRON_SHOW"); show)
@@ -52,7 +57,8 @@ void expect_as_planned(const Measured& run, const Measured& idle, const Plan& pl
                100 * (seen / planned - 1));
 }
 
-TEST_P(LongPlanMemory, IsWhatARunTakes) {
+TEST_P(LongPlanMemoryOf, IsWhatARunTakes) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory and time of their own";
   const Case& c = GetParam();
   TempDir dir;
   const std::string config = dir / "c.yaml", output = dir / "output.txt";
@@ -72,7 +78,25 @@ TEST_P(LongPlanMemory, IsWhatARunTakes) {
                     std::string(c.name) + ", resumed");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LongPlanMemory, testing::ValuesIn(kCases),
+TEST(LongPlanMemory, HoldsForARunThatStartsFromAFolder) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory and time of their own";
+  TempDir dir;
+  const std::string config = dir / "c.yaml", output = dir / "output.txt", folder = dir / "hf";
+  const std::string rest =
+      "training: {batch_size: 2, seq_len: 128, max_steps: 1, use_amp: true}\n"
+      "data: {synthetic: true}\nactivations: keep_none\n";
+  write_file(config, "model: {family: gpt2, num_layers: 6, d_model: 512, num_heads: 8, vocab_size: 256}\n" + rest);
+  ASSERT_EQ(measure({"train", config, "--out", dir / "run"}, output).status, 0);
+  ASSERT_EQ(measure({"export", dir / "run", "--to", folder}, output).status, 0);
+  write_file(config, "model: {from: " + folder + "}\n" + rest);
+  Log log;
+  const Options options = with_model(load_options(config, {}), log);
+  const auto model = make_model(model_setup(options, data_vocabulary(options)));
+  expect_as_planned(measure({"train", config, "--out", dir / "again"}, output), measure({"doctor"}, output),
+                    make_plan(options, *model), "from a folder");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LongPlanMemoryOf, testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -20,7 +20,7 @@
 namespace chiron {
 namespace {
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
+constexpr size_t kBufferBytes = size_t{1} << 18;
 
 struct Faults {
   std::atomic<int64_t> count{0}, crash_at{0}, fail_at{0};

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -155,6 +156,30 @@ TEST_F(Files, MappedFileShowsTheBytes) {
   EXPECT_EQ(a.size(), 0);
   empty = std::move(moved);
   EXPECT_EQ(static_cast<char>(empty.bytes()[4]), 'o');
+}
+
+/// Pages of files that this process has in memory, in bytes.
+int64_t mapped_bytes() {
+  int64_t total = 0, resident = 0, shared = 0;
+  std::ifstream("/proc/self/statm") >> total >> resident >> shared;
+  return shared * sysconf(_SC_PAGESIZE);
+}
+
+TEST_F(Files, MappedFileGivesPagesBack) {
+  constexpr int64_t kSize = 16 << 20;
+  write_file(dir / "a", std::string(kSize, 'x'));
+  MappedFile file(dir / "a");
+  auto sum = [&] {
+    int64_t n = 0;
+    for (std::byte b : file.bytes()) n += static_cast<int64_t>(b);
+    return n;
+  };
+  const int64_t before = mapped_bytes();
+  EXPECT_EQ(sum(), kSize * 'x');
+  EXPECT_GT(mapped_bytes(), before + kSize / 2);
+  file.drop_pages();
+  EXPECT_LT(mapped_bytes(), before + kSize / 8);
+  EXPECT_EQ(sum(), kSize * 'x');
 }
 
 TEST_F(Files, LockRefusesASecondAndNamesTheFirst) {

@@ -10,7 +10,7 @@ namespace chiron {
 namespace {
 
 /// Bytes that are gathered, converted and transposed before they go to the writer.
-constexpr int64_t kBlockBytes = int64_t{1} << 21;
+constexpr int64_t kBlockBytes = int64_t{1} << 18;
 
 Box bounding_box(const std::vector<const StatePart*>& parts) {
   Box box = parts.front()->part;

@@ -125,6 +125,7 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   memory("  logits", plan.logits);
   memory("  batches of tokens", plan.batches);
   memory("  workspace of products", plan.workspace);
+  memory("  program at work", Plan::kProgram);
   memory("  total", plan.total());
   return out;
 }

@@ -17,8 +17,10 @@ struct Plan {
   /// 6 N + 12 L H D T, the usual formula (Chowdhery et al., "PaLM", 2022, appendix B)
   double model_flops_per_token = 0;
   int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, temporary = 0, logits = 0;
-  int64_t batches = 0;            ///< tokens, labels and so on, of the step that runs and the one that is prefetched
-  int64_t workspace = 0;          ///< what the library of products packs its operands into
+  int64_t batches = 0;    ///< tokens, labels and so on, of the step that runs and the one that is prefetched
+  int64_t workspace = 0;  ///< what the library of products packs its operands into
+  /// Code of the ops and stacks of their threads, which an idle program has not touched: about, whatever the model.
+  static constexpr int64_t kProgram = 2'000'000;
   Stacks stacks = Stacks::dry();  ///< their peaks are what a run allocates
   std::vector<PlannedOp> ops;     ///< of one micro-batch and the update
 

@@ -124,7 +124,8 @@ TEST(Plan, MemoryByClass) {
   EXPECT_EQ(f32.gradients, f32.weights);
   EXPECT_EQ(f32.optimizer, 2 * f32.weights);
   EXPECT_EQ(f32.logits, Small::B * Small::T * Small::V * 4);
-  EXPECT_EQ(f32.total(), f32.weights + f32.gradients + f32.optimizer + f32.stacks.peak() + f32.batches + f32.workspace);
+  EXPECT_EQ(f32.total(), f32.weights + f32.gradients + f32.optimizer + f32.stacks.peak() + f32.batches + f32.workspace +
+                             Plan::kProgram);
   o.training.use_amp = true;
   const Plan bf16 = plan_of(o);
   EXPECT_NEAR(static_cast<double>(bf16.weights), 1.5 * bytes, 2 * slack);
