@@ -40,7 +40,7 @@ const Case kCases[] = {
      "family: llama, num_layers: 5, d_model: 512, num_heads: 8, num_kv_heads: 2, d_ff: 1408, vocab_size: 256",
      "batch_size: 4, seq_len: 128, gradient_accumulation: 3, use_amp: true", "keep_none"},
     {"LlamaVocabulary",
-     "family: llama, num_layers: 1, d_model: 256, num_heads: 4, num_kv_heads: 2, d_ff: 704, vocab_size: 32000",
+     "family: llama, num_layers: 2, d_model: 256, num_heads: 4, num_kv_heads: 2, d_ff: 704, vocab_size: 50257",
      "batch_size: 2, seq_len: 128", "keep_all"},
 };
 

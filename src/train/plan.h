@@ -25,7 +25,7 @@ struct Plan {
   std::vector<PlannedOp> ops;     ///< of one micro-batch and the update
 
   int64_t total() const {
-    return weights + gradients + optimizer + activations + temporary + logits + batches + workspace;
+    return weights + gradients + optimizer + activations + temporary + logits + batches + workspace + kProgram;
   }
 };
 
