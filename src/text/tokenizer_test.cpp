@@ -75,7 +75,6 @@ TEST(ByteTokenizer, IsTheBytes) {
 TEST(ByteTokenizer, WritesAFileThatGivesTheSameIds) {
   auto t = byte_tokenizer();
   Bpe read(read_tokenizer_json(t->json(), "x"));
-  EXPECT_EQ(read.hash(), t->hash()) << "a run of bytes is evaluated with the data it was trained on";
   std::mt19937 rng(1);
   for (int i = 0; i < 50; ++i) {
     std::string s = random_bytes(rng, rng() % 100);
