@@ -286,7 +286,7 @@ TEST_F(HfGpt2, NamesComeWithAndWithoutPrefix) {
 
 TEST_F(HfLlama, ASlidingWindowIsKeptAndNotExported) {
   write_file(dir / "c.yaml", R"(
-model: {family: llama, num_layers: 1, d_model: 16, num_heads: 2, vocab_size: 32, sliding_window: 3, tie_embeddings: false}
+model: {family: llama, num_layers: 1, d_model: 16, num_heads: 2, vocab_size: 32, sliding_window: 3}
 training: {batch_size: 2, seq_len: 12, max_steps: 1, eval_every: 0}
 data: {synthetic: true}
 run: {threads: 1}

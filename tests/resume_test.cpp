@@ -256,8 +256,8 @@ TEST_F(LongResume, AfterAKillAtAnyFileOperation) {
 TEST_F(LongResume, AfterASecondKillWhileResuming) {
   const Trace want = trace_of(dir / "whole");
   const int64_t all = operations();
-  for (int64_t n = all / 2; n < all; n += 5)
-    for (int64_t m = 1; m < 60; m += 3) {
+  for (int64_t n = all / 2; n < all; n += 7)
+    for (int64_t m = 1; m < 60; m += 4) {
       remove_tree(dir / "run");
       go("run", sets, {"--crash-at", std::to_string(n)});
       go("run", sets, {"--crash-at", std::to_string(m)});

@@ -284,10 +284,10 @@ TEST_F(Files, RealFullDevice) {
 
 TEST_F(Files, UnfinishedOnesAreRemovedAndNothingElse) {
   for (const char* name : {".a.txt.tmp-123", ".tmp-9", "a.txt", ".hidden", "a.tmp-1", ".a.tmp-", ".a.tmp-1x"})
-    write_file(temp / name, "x");
-  make_directories(temp / ".d.tmp-5");
-  remove_unfinished(temp.path());
-  EXPECT_THAT(list_directory(temp.path()),
+    write_file(dir / name, "x");
+  make_directories(dir / ".d.tmp-5");
+  remove_unfinished(dir.path());
+  EXPECT_THAT(list_directory(dir.path()),
               testing::UnorderedElementsAre("a.txt", ".hidden", "a.tmp-1", ".a.tmp-", ".a.tmp-1x", ".d.tmp-5"));
 }
 
