@@ -134,6 +134,19 @@ TEST_F(Resume, ASignalEndsTheStepAndSaves) {
   }
 }
 
+TEST_F(Resume, ASignalDuringAnEvaluationSavesToo) {
+  Process process(train("run", {"training.max_steps=100000000", "training.eval_every=1", "training.eval_batches=2000"}),
+                  dir / "out.txt");
+  ASSERT_TRUE(eventually([&] { return file_exists(dir / "run/metrics.jsonl") && metrics_of(dir / "run").size() > 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  process.signal(SIGTERM);
+  Outcome o = process.wait();
+  EXPECT_EQ(o.code, 75) << o.text;
+  auto newest = newest_checkpoint(dir / "run/checkpoints");
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->step, static_cast<int64_t>(metrics_of(dir / "run").size()));
+}
+
 TEST_F(Resume, TheFirstStepHasTheRateOfItsNumber) {
   expect_same_in_parts({200}, {"training.lr_schedule=linear", "training.final_lr_fraction=0"}, "linear");
   auto lines = metrics_of(dir / "parts");
@@ -232,6 +245,9 @@ TEST_F(LongResume, AfterAKillAtAnyFileOperation) {
     ++kills;
     expect_done("run", sets);
     expect_same(trace_of(dir / "run"), want, fmt::format("killed at operation {}", n));
+    for (const char* folder : {"", "/checkpoints"})
+      EXPECT_EQ(list_directory(dir / "run" + folder), list_directory(dir / "whole" + folder))
+          << n << ": nothing is left";
     if (HasFailure()) return;
   }
   EXPECT_GT(kills, 3 * 25) << "three saves";
@@ -241,7 +257,7 @@ TEST_F(LongResume, AfterASecondKillWhileResuming) {
   const Trace want = trace_of(dir / "whole");
   const int64_t all = operations();
   for (int64_t n = all / 2; n < all; n += 7)
-    for (int64_t m = 1; m < 40; m += 5) {
+    for (int64_t m = 1; m < 60; m += 4) {
       remove_tree(dir / "run");
       go("run", sets, {"--crash-at", std::to_string(n)});
       go("run", sets, {"--crash-at", std::to_string(m)});

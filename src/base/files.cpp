@@ -21,6 +21,7 @@ namespace chiron {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
+constexpr std::string_view kUnfinished = ".tmp-";  // .NAME.tmp-PID
 
 struct Faults {
   std::atomic<int64_t> count{0}, crash_at{0}, fail_at{0};
@@ -123,7 +124,7 @@ FileWriter::FileWriter(std::string path, Mode mode, Hasher* hasher)
   if (mode_ == Mode::replace) {
     std::string name = path_.substr(path_.find_last_of('/') + 1);
     // The process id keeps two programs that replace the same file from sharing one temporary file.
-    temp_ = path_.substr(0, path_.size() - name.size()) + fmt::format(".{}.tmp-{}", name, getpid());
+    temp_ = path_.substr(0, path_.size() - name.size()) + fmt::format(".{}{}{}", name, kUnfinished, getpid());
   }
   int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (mode_ == Mode::append ? O_APPEND : O_TRUNC);
   fd_ = operate(Op::takes_space, [&] { return ::open(open_path().c_str(), flags, 0666); });
@@ -284,6 +285,15 @@ void remove_tree(const std::string& path) {
   if (directory)
     for (const std::string& name : list_directory(path)) remove_tree(path + "/" + name);
   remove_entry(path, directory);
+}
+
+void remove_unfinished(const std::string& path) {
+  for (const std::string& name : list_directory(path)) {
+    const size_t at = name.rfind(kUnfinished), end = at + kUnfinished.size();
+    const bool ours = name.starts_with('.') && at != std::string::npos && end < name.size() &&
+                      name.find_first_not_of("0123456789", end) == std::string::npos;
+    if (ours && file_exists(path + "/" + name)) remove_file(path + "/" + name);
+  }
 }
 
 void fsync_directory(const std::string& path) {

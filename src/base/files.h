@@ -96,6 +96,8 @@ void rename_path(const std::string& from, const std::string& to);
 void remove_file(const std::string& path);
 /// Removes a file or a directory with all it holds; links are removed, not followed. A missing path is fine.
 void remove_tree(const std::string& path);
+/// Removes what killed writers of Mode::replace left in a directory. No writer may be at work there.
+void remove_unfinished(const std::string& path);
 /// Makes creations, renames and removals in this directory durable.
 void fsync_directory(const std::string& path);
 

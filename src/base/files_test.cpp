@@ -282,5 +282,14 @@ TEST_F(Files, RealFullDevice) {
   EXPECT_THAT(message_of([&] { writer.flush(); }), AllOf(HasSubstr("/dev/full"), HasSubstr("disk is full")));
 }
 
+TEST_F(Files, UnfinishedOnesAreRemovedAndNothingElse) {
+  for (const char* name : {".a.txt.tmp-123", ".tmp-9", "a.txt", ".hidden", "a.tmp-1", ".a.tmp-", ".a.tmp-1x"})
+    write_file(dir / name, "x");
+  make_directories(dir / ".d.tmp-5");
+  remove_unfinished(dir.path());
+  EXPECT_THAT(list_directory(dir.path()),
+              testing::UnorderedElementsAre("a.txt", ".hidden", "a.tmp-1", ".a.tmp-", ".a.tmp-1x", ".d.tmp-5"));
+}
+
 }  // namespace
 }  // namespace chiron

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/yaml.h"
 #include "models/hf_config.h"
 
 namespace chiron {
@@ -33,7 +34,7 @@ ModelConfig config_from_hf(const JsonObject& json) {
     try {
       // The limits are those of the options.
       Schema schema(m);
-      for (const auto& option : schema.options()) option->set_text(option->yaml(), json.file());
+      for (const auto& option : schema.options()) option->set(parse_yaml_value(option->yaml(), json.file()));
       resolve(m);
       validate(m);
     } catch (const ConfigError& e) {

@@ -37,6 +37,7 @@ RunFolder::RunFolder(const Options& options, bool fresh, Log& log) : dir_(option
     make_directories(dir_);
     lock_.emplace(dir_ + "/lock");
   }
+  remove_unfinished(dir_);
   if (file_exists(config)) compare(options, config);
   write_file(config, to_yaml(options));
   make_directories(checkpoints());

@@ -119,6 +119,7 @@ bool Trainer::resume() {
   scalars.applied = state.integer("applied_steps");
   scalars_.write(stream_, scalars);
   saved_step_ = counters_.step;
+  prune();  // a kill may have come between the last save and this
   log_.info("resumed from {}, step {}", newest->path, counters_.step);
   return true;
 }
@@ -210,6 +211,8 @@ std::optional<double> Trainer::validate() {
   return e.loss();
 }
 
+void Trainer::prune() { prune_checkpoints(folder_.checkpoints(), static_cast<int>(options_.checkpoint.keep_last)); }
+
 void Trainer::save() {
   if (saved_step_ == counters_.step) return;
   const StepScalars scalars = scalars_.read(stream_);
@@ -225,7 +228,7 @@ void Trainer::save() {
   std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
   if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();
   save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_), moment_parts(*params_), state, extra);
-  prune_checkpoints(folder_.checkpoints(), static_cast<int>(options_.checkpoint.keep_last));
+  prune();
   saved_step_ = counters_.step;
 }
 

@@ -41,6 +41,7 @@ class Trainer {
   StepStats step(int64_t n);
   void watch(const StepScalars& scalars);
   void save();
+  void prune();
   std::optional<double> validate();
 
   Options options_;
