@@ -41,7 +41,7 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 /// The stretch of memory that holds the parameter whose first piece has this name.
-const Shard& shard_of(TinyRun& run, const std::string& name) {
+Shard shard_of(TinyRun& run, const std::string& name) {
   for (const Shard& shard : run.params.owned())
     if (run.params.specs()[static_cast<size_t>(shard.param)].pieces.front().name == name) return shard;
   throw Bug("no parameter {}", name);
