@@ -36,6 +36,7 @@ std::string portable(const std::string& table) {
 }
 
 TEST(PlanDocument, ShowsWhatTheProgramPrints) {
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
   TempDir dir;
   const std::string root = CHIRON_SOURCE_DIR, config = root + "/configs/transformer_training.yaml";
   const auto blocks = blocks_of(read_file(root + "/docs/plan.md"));
@@ -51,7 +52,7 @@ TEST(PlanDocument, ShowsWhatTheProgramPrints) {
 }
 
 TEST(PlanDocument, LargeModelsTakeNoTimeAndNoMemory) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers take memory and time of their own";
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
   TempDir dir;
   write_file(dir / "c.yaml",
              "model: {family: llama, num_layers: 32, d_model: 4096, num_heads: 32, num_kv_heads: 8, d_ff: 14336,\n"

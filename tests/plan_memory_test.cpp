@@ -58,7 +58,7 @@ void expect_as_planned(const Measured& run, const Measured& idle, const Plan& pl
 }
 
 TEST_P(LongPlanMemoryOf, IsWhatARunTakes) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers take memory and time of their own";
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
   const Case& c = GetParam();
   TempDir dir;
   const std::string config = dir / "c.yaml", output = dir / "output.txt";
@@ -79,7 +79,7 @@ TEST_P(LongPlanMemoryOf, IsWhatARunTakes) {
 }
 
 TEST(LongPlanMemory, HoldsForARunThatStartsFromAFolder) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers take memory and time of their own";
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
   TempDir dir;
   const std::string config = dir / "c.yaml", output = dir / "output.txt", folder = dir / "hf";
   const std::string rest =

@@ -11,7 +11,7 @@ namespace chiron::tests {
 namespace {
 
 TEST(LongStart, TenMillionParametersStartWithinASecond) {
-  if (kSanitized) GTEST_SKIP() << "sanitizers take memory and time of their own";
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
   TempDir dir;
   const std::string config = std::string(CHIRON_SOURCE_DIR) + "/configs/gpt2-10m.yaml", run = dir / "run";
   const Measured m = measure(

@@ -14,15 +14,9 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "support/sanitized.h"
 
 namespace chiron::tests {
-
-/// Sanitizers take memory and time of their own: what is measured under them says nothing.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 /// A finished run of the real program, and what it took.
 struct Measured {
