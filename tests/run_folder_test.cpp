@@ -6,6 +6,7 @@
 
 #include "base/temp_dir.h"
 #include "support/program.h"
+#include "support/sanitized.h"
 
 namespace chiron::tests {
 namespace {
@@ -25,6 +26,12 @@ training: {batch_size: 2, seq_len: 12, max_steps: 4, learning_rate: 1e-2, warmup
 data: {synthetic: true}
 run: {threads: 1}
 )");
+  }
+  /// A command line of the shell.
+  Outcome shell(const std::string& line) {
+    const std::string text = dir / "shell.txt";
+    int status = std::system(("{ ( " + line + " ) ; } > '" + text + "' 2>&1").c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), read_file(text)};
   }
   Outcome train(const Words& sets = {}, const Words& more = {}) {
     Words words = {"train", config, "--out", run};
@@ -136,6 +143,94 @@ TEST_F(RunFolders, AnotherVocabularyIsRefused) {
   Outcome o = train(sets + Words{"training.max_steps=5"});
   EXPECT_EQ(o.code, 3) << o.text;
   EXPECT_THAT(o.text, AllOf(HasSubstr("another vocabulary"), HasSubstr(dir / "data")));
+}
+
+TEST_F(RunFolders, AFailedStartBindsNobody) {
+  // Too large for the address space it may take: nothing was trained, so a smaller model may take the folder.
+  const std::string limited = "ulimit -v 4000000; exec " CHIRON_PROGRAM " train " + config + " --out " + run;
+  if (!kSanitized) {
+    EXPECT_EQ(shell(limited + " --set model.vocab_size=100000000").code, 5);
+    EXPECT_TRUE(file_exists(run + "/config.yaml"));
+  }
+  Outcome second = train();
+  EXPECT_EQ(second.code, 0) << second.text;
+}
+
+TEST_F(RunFolders, AForeignFolderIsRefused) {
+  make_directories(run);
+  write_file(run + "/letter.txt", "dear");
+  Outcome o = train();
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.text, HasSubstr("is not empty and holds no run"));
+  EXPECT_EQ(list_directory(run), std::vector<std::string>{"letter.txt"});
+}
+
+TEST_F(RunFolders, WithoutItsConfigurationARunIsNotResumed) {
+  ASSERT_EQ(train().code, 0);
+  remove_file(run + "/config.yaml");
+  Outcome o = train({"training.learning_rate=0.5", "training.max_steps=6"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.text, HasSubstr("config.yaml is gone"));
+}
+
+TEST_F(RunFolders, ReplacedDataIsRefused) {
+  auto prepare = [&](const std::string& text) {
+    write_file(dir / "text.txt", text);
+    ASSERT_EQ(chiron(dir.path(), {"prepare", dir / "text.txt", "--out", dir / "data", "--overwrite"}).code, 0);
+  };
+  const Words sets = {"data.synthetic=false", "data.train=" + dir / "data", "model.vocab_size=256"};
+  prepare(std::string(500, 'a'));
+  ASSERT_EQ(train(sets).code, 0);
+  prepare(std::string(500, 'b'));
+  Outcome o = train(sets + Words{"training.max_steps=6"});
+  EXPECT_EQ(o.code, 3);
+  EXPECT_THAT(o.text, HasSubstr("on other data"));
+  prepare(std::string(500, 'a'));
+  EXPECT_EQ(train(sets + Words{"training.max_steps=6"}).code, 0);
+}
+
+TEST_F(RunFolders, ATrailingSlashIsNoOtherFolder) {
+  ASSERT_EQ(train().code, 0);
+  run += "/";
+  EXPECT_EQ(train({}, {"--fresh"}).code, 0);
+  EXPECT_TRUE(directory_exists(dir / "run.1"));
+}
+
+TEST_F(RunFolders, AReaderThatGoesAwayEndsNoRun) {
+  Outcome o = shell("{ " CHIRON_PROGRAM " train " + config + " --out " + run +
+                    " --set training.max_steps=40 --set logging.level=DEBUG; echo code $? >&2; } | head -1");
+  EXPECT_THAT(o.text, HasSubstr("code 0")) << o.text;
+  EXPECT_TRUE(directory_exists(run + "/checkpoints/step-00000040"));
+}
+
+TEST_F(RunFolders, ClosedOutputsDoNotWriteIntoTheRun) {
+  Outcome o = shell(CHIRON_PROGRAM " train " + config + " --out " + run + " >&- 2>&- <&-");
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(metrics_of(run).size(), 4u);
+}
+
+TEST_F(RunFolders, AFileSizeLimitIsAnErrorOfTheWrite) {
+  Outcome o = shell("ulimit -f 8; exec " CHIRON_PROGRAM " train " + config + " --out " + run + " > /dev/null");
+  EXPECT_EQ(o.code, 4);
+  EXPECT_THAT(o.text, HasSubstr("File too large"));
+  EXPECT_EQ(train().code, 0);
+}
+
+TEST_F(RunFolders, LostOutputIsAnError) {
+  EXPECT_EQ(shell(CHIRON_PROGRAM " config show " + config + " > /dev/full").code, 4);
+  EXPECT_EQ(shell(CHIRON_PROGRAM " --help > /dev/full").code, 4);
+}
+
+TEST_F(RunFolders, ASignalEndsAnEvaluation) {
+  Process run_process(
+      {"train", config, "--out", run, "--set", "training.eval_every=1", "--set", "training.eval_batches=0"},
+      dir / "out.txt");
+  ASSERT_TRUE(eventually([&] { return file_exists(run + "/metrics.jsonl"); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  run_process.signal(SIGTERM);
+  Outcome o = run_process.wait();
+  EXPECT_EQ(o.code, 75) << o.text;
+  EXPECT_TRUE(directory_exists(run + "/checkpoints/step-00000001"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ ExitCode eval(const EvalArgs& args) {
   Log log;
   ThreadPool pool(static_cast<int>(args.threads));
   Stream s(choose_device(args.device), pool);
+  for (const std::string& folder : args.data) TokenSet(folder).verify();
   const auto source = open_token_sets(args.data);
   const SavedModel m = open_model(s, args.model, {}, log);
   const int64_t context = m.model->config().max_seq_len, length = args.seq_len > 0 ? args.seq_len : context;

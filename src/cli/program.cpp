@@ -1,8 +1,14 @@
 #include "cli/program.h"
 
+#include <fcntl.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <iostream>
 #include <map>
 
 #include "base/spelling.h"
@@ -156,7 +162,31 @@ Request parse(std::vector<Command>& table, const std::vector<std::string>& words
   return {Request::Kind::run, chosen->command};
 }
 
+namespace {
+
+/// Standard streams that the caller closed would be taken by the first files that are opened, and what is printed would
+/// go into them. A reader that went away, or a limit on file sizes, must be an error of the write, not the end of the
+/// process: a run saves first.
+void prepare_process() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+/// What was printed must have got out; a reader that has seen enough (`| head`) is no failure.
+int finish_output(int code) {
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  if (errno == EPIPE || errno == 0 || code != 0) return code;
+  return fail(ExitCode::io, fmt::format("cannot write to the standard output: {}", std::strerror(errno)).c_str());
+}
+
+}  // namespace
+
 int run_program(const std::vector<std::string>& words) {
+  prepare_process();
   auto say = [](const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); };
   try {
     std::vector<Command> table = commands();
@@ -164,14 +194,14 @@ int run_program(const std::vector<std::string>& words) {
     switch (request.kind) {
       case Request::Kind::version:
         say("chiron " CHIRON_VERSION "\n");
-        return 0;
+        return finish_output(0);
       case Request::Kind::help:
         say(request.command ? command_help(table, *request.command) : program_help(table));
-        return 0;
+        return finish_output(0);
       case Request::Kind::run:
         break;
     }
-    return static_cast<int>(request.command->run());
+    return finish_output(static_cast<int>(request.command->run()));
   } catch (const Error& e) {
     return fail(e.code(), e.what());
   } catch (const std::bad_alloc&) {

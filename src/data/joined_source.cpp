@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace chiron {
 
@@ -22,6 +23,12 @@ int64_t JoinedSource::text_bytes() const {
   int64_t bytes = 0;
   for (const auto& part : parts_) bytes += part->text_bytes();
   return bytes;
+}
+
+std::string JoinedSource::fingerprint() const {
+  std::string all;
+  for (const auto& part : parts_) all += part->fingerprint() + "\n";
+  return hash128(all).hex();
 }
 
 size_t JoinedSource::part_of(int64_t token) const {

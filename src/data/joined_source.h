@@ -16,6 +16,7 @@ class JoinedSource final : public TokenSource {
   int64_t num_tokens() const override { return begins_.back(); }
   int64_t vocab_size() const override { return parts_.front()->vocab_size(); }
   int64_t text_bytes() const override;
+  std::string fingerprint() const override;
   void read(int64_t begin, std::span<int32_t> out) const override;
   int64_t next_document(int64_t token) const override;
 

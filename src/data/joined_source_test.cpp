@@ -32,6 +32,7 @@ TEST(JoinedSource, IsOneSequence) {
   EXPECT_EQ(joined.num_tokens(), 9);
   EXPECT_EQ(joined.text_bytes(), 18);
   EXPECT_EQ(joined.name(), "0, 50, 5");
+  EXPECT_NE(joined.fingerprint(), JoinedSource({std::make_shared<Counting>(0, 5)}).fingerprint());
   for (int64_t begin = 0; begin <= 9; ++begin)
     for (int64_t end = begin; end <= 9; ++end) {
       std::vector<int32_t> got(static_cast<size_t>(end - begin)), want = got;

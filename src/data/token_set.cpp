@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace chiron {
 
@@ -66,6 +67,12 @@ TokenSet::TokenSet(const std::string& path) : path_(path), folder_(path) {
 size_t TokenSet::shard_of(int64_t token) const {
   auto it = std::upper_bound(begins_.begin(), begins_.end(), token);
   return static_cast<size_t>(it - begins_.begin()) - 1;
+}
+
+std::string TokenSet::fingerprint() const {
+  std::string all;
+  for (const ShardEntry& shard : info_.shards) all += shard.info.checksum.hex();
+  return hash128(all).hex();
 }
 
 void TokenSet::read(int64_t begin, std::span<int32_t> out) const {

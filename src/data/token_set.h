@@ -48,6 +48,7 @@ class TokenSet final : public TokenSource {
   int64_t num_tokens() const override { return begins_.back(); }
   int64_t vocab_size() const override { return info_.vocab_size; }
   int64_t text_bytes() const override { return info_.text_bytes(); }
+  std::string fingerprint() const override;
   void read(int64_t begin, std::span<int32_t> out) const override;
   int64_t next_document(int64_t token) const override;
 

@@ -18,6 +18,9 @@ class TokenSource {
   virtual int64_t vocab_size() const = 0;
   /// Bytes of the raw text that the tokens stand for; 0 where there was no text.
   virtual int64_t text_bytes() const = 0;
+  /// Tells other tokens from these: a run goes on only with the data it began with. Of sources on disk it is made from
+  /// their checksums; what is made up on the spot is told by its name.
+  virtual std::string fingerprint() const { return name(); }
   /// Tokens begin .. begin + out.size() - 1, all of which exist. Throws DataError for an id outside the vocabulary.
   virtual void read(int64_t begin, std::span<int32_t> out) const = 0;
   /// Where the first document that begins after `token` begins; num_tokens() if none does. The document that holds a

@@ -15,12 +15,14 @@ double Evaluation::bits_per_byte(const TokenSource& source) const {
   return loss() / std::numbers::ln2 * tokens_per_byte;
 }
 
-Evaluation evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps) {
+std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps,
+                                   const std::function<bool()>& stop) {
   const StepScalars before = scalars.read(s);
   const int64_t all = loader.num_steps(), count = steps > 0 && steps < all ? steps : all;
   Evaluation result;
   HostStep host;
-  for (int64_t n = 0; n < count; ++n) {
+  bool stopped = false;
+  for (int64_t n = 0; n < count && !(stopped = stop && stop()); ++n) {
     loader.fill(n, host);
     for (const HostBatch& micro : host.micros) {
       StepScalars zero = before;
@@ -35,6 +37,7 @@ Evaluation evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& 
     }
   }
   scalars.write(s, before);
+  if (stopped) return std::nullopt;
   return result;
 }
 
@@ -51,7 +54,7 @@ Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader) 
   planned.evaluate(
       dry, dry_batch(tokens, loader.options().sequences, loader.options().length, loader.options().document_mask));
   TrainStep step = make(Stacks::like(std::move(planned).take_stacks(), s.device()));
-  return evaluate(s, step, scalars, loader, 0);
+  return *evaluate(s, step, scalars, loader, 0);
 }
 
 }  // namespace chiron

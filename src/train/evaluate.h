@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "data/loader.h"
 #include "train/saved_model.h"
@@ -20,8 +21,10 @@ struct Evaluation {
   double bits_per_byte(const TokenSource& source) const;
 };
 
-/// Evaluates the loader's first `steps` steps (0: all that there are). The scalars keep what they held.
-Evaluation evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps);
+/// Evaluates the loader's first `steps` steps (0: all that there are). The scalars keep what they held. `stop`, if
+/// given, is asked between batches: true ends the evaluation early, and nothing is returned.
+std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps,
+                                   const std::function<bool()>& stop = {});
 
 /// Evaluates a saved model on all that the loader has.
 Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader);

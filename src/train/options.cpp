@@ -80,7 +80,8 @@ void DataOptions::describe(Schema& s) {
 void CheckpointOptions::describe(Schema& s) {
   s.option("every", every, "Steps between two checkpoints. 0: none on the way.").at_least(0).unit("steps").changeable();
   s.option("keep_last", keep_last, "How many of the newest checkpoints stay.").at_least(1).changeable();
-  s.option("on_exit", on_exit, "Whether the end of the run, or a signal to stop, writes one too.").changeable();
+  s.option("on_exit", on_exit, "Whether a signal that ends the run writes one too; the run's own end always does.")
+      .changeable();
 }
 
 void RunOptions::describe(Schema& s) {

@@ -1,6 +1,7 @@
 #include "train/run_folder.h"
 
 #include "base/error.h"
+#include "io/checkpoint.h"
 
 namespace chiron {
 namespace {
@@ -24,9 +25,29 @@ void compare(const Options& options, const std::string& config) {
       options.run.dir, list);
 }
 
+/// Whether there is something to resume, whole or damaged.
+bool has_checkpoints(const std::string& dir) {
+  const CheckpointScan scan = find_checkpoints(dir);
+  return !scan.whole.empty() || !scan.skipped.empty();
+}
+
+std::string without_slash(std::string dir) {
+  while (dir.size() > 1 && dir.back() == '/') dir.pop_back();
+  return dir;
+}
+
+void refuse_foreign_folder(const std::string& dir) {
+  if (!directory_exists(dir) || file_exists(RunFolder::config_of(dir)) || directory_exists(dir + "/checkpoints"))
+    return;
+  const auto names = list_directory(dir);
+  if (!names.empty() && names != std::vector<std::string>{"lock"})
+    throw ConfigError("{} is not empty and holds no run; choose another run.dir", dir);
+}
+
 }  // namespace
 
-RunFolder::RunFolder(const Options& options, bool fresh, Log& log) : dir_(options.run.dir) {
+RunFolder::RunFolder(const Options& options, bool fresh, Log& log) : dir_(without_slash(options.run.dir)) {
+  refuse_foreign_folder(dir_);
   make_directories(dir_);
   lock_.emplace(dir_ + "/lock");
   const std::string config = config_of(dir_);
@@ -38,7 +59,15 @@ RunFolder::RunFolder(const Options& options, bool fresh, Log& log) : dir_(option
     lock_.emplace(dir_ + "/lock");
   }
   remove_unfinished(dir_);
-  if (file_exists(config)) compare(options, config);
+  // A run that failed before its first checkpoint binds nobody.
+  if (has_checkpoints(checkpoints())) {
+    if (!file_exists(config))
+      throw ConfigError(
+          "{}: the run has checkpoints, but {} is gone, so that nobody can tell whether the options are "
+          "the same; put it back, or start anew with --fresh",
+          dir_, config);
+    compare(options, config);
+  }
   write_file(config, to_yaml(options));
   make_directories(checkpoints());
 }

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "base/numbers.h"
 #include "io/checkpoint.h"
 #include "train/device_batch.h"
@@ -81,11 +82,29 @@ Trainer::Trainer(Options options, bool fresh, Log& log)
   if (!resume()) load_weights();
 }
 
+void Trainer::refuse_other_tokenizer() {
+  const std::string file = options_.model.from + "/tokenizer.json";
+  if (!sources_.tokenizer || !file_exists(file)) return;
+  std::string hash;
+  try {
+    hash = open_tokenizer(file)->hash();
+  } catch (const DataError& e) {
+    log_.warning("cannot tell whether the data was made with the model's tokenizer: {}", e.what());
+    return;
+  }
+  if (hash != sources_.tokenizer->hash())
+    throw DataError(
+        "{}: its tokens were made with another tokenizer than the model's; make them with `chiron prepare "
+        "--tokenizer {}`",
+        sources_.train->name(), file);
+}
+
 void Trainer::load_weights() {
   if (options_.model.from.empty()) {
     initialize(stream_, *params_, static_cast<uint64_t>(options_.training.seed));
     return;
   }
+  refuse_other_tokenizer();
   load_hf_weights(stream_, *model_, *params_, HfFolder(options_.model.from));
   log_.info("starting from {}", options_.model.from);
 }
@@ -114,6 +133,11 @@ bool Trainer::resume() {
   if (std::string hash = state.text("vocabulary_hash"); hash != sources_.vocabulary_hash())
     throw DataError("{}: the run was trained with another vocabulary than that of {}", newest->path,
                     sources_.train->name());
+  if (state.text("data") != sources_.train->fingerprint())
+    throw DataError(
+        "{}: the run was trained on other data than what {} holds now; put that back, or start anew with "
+        "--fresh",
+        newest->path, sources_.train->name());
   counters_ = {state.integer("step"), state.integer("skipped_steps"), state.integer("skipped_in_a_row")};
   StepScalars scalars = scalars_.read(stream_);
   scalars.applied = state.integer("applied_steps");
@@ -140,7 +164,7 @@ ExitCode Trainer::run() {
   while (counters_.step < last) {
     StepStats stats = step(counters_.step);
     if (validation_ && (counters_.step % options_.training.eval_every == 0 || counters_.step == last))
-      stats.validation_loss = validate();
+      stats.validation_loss = validate(stop);
     stats.seconds = seconds_since(start);
     start = Clock::now();
     progress.step(stats);
@@ -206,15 +230,22 @@ void Trainer::watch(const StepScalars& scalars) {
       counters_.skipped_in_a_row, counters_.step - counters_.skipped_in_a_row);
 }
 
-std::optional<double> Trainer::validate() {
-  Evaluation e = evaluate(stream_, *step_, scalars_, *validation_, options_.training.eval_batches);
-  return e.loss();
+std::optional<double> Trainer::validate(const StopSignal& stop) {
+  const auto result = evaluate(stream_, *step_, scalars_, *validation_, options_.training.eval_batches,
+                               [&] { return stop.requested(); });
+  if (!result) return std::nullopt;
+  return result->loss();
 }
 
 void Trainer::prune() { prune_checkpoints(folder_.checkpoints(), static_cast<int>(options_.checkpoint.keep_last)); }
 
 void Trainer::save() {
   if (saved_step_ == counters_.step) return;
+  if (!weights_are_finite(*params_))
+    throw Diverged(
+        "after step {} some weights are not finite; nothing was saved, and what was saved before is whole. A "
+        "lower training.learning_rate may help",
+        counters_.step);
   const StepScalars scalars = scalars_.read(stream_);
   nlohmann::json state = {{"step", counters_.step},
                           {"applied_steps", scalars.applied},
@@ -224,6 +255,7 @@ void Trainer::save() {
                           {"seed", options_.training.seed},
                           {"options", fingerprint(options_)},
                           {"vocabulary_hash", sources_.vocabulary_hash()},
+                          {"data", sources_.train->fingerprint()},
                           {"ranks", 1}};
   std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
   if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();

@@ -37,12 +37,14 @@ class Trainer {
   };
 
   void load_weights();
+  /// DataError if model.from brings a tokenizer, and the data was made with another.
+  void refuse_other_tokenizer();
   bool resume();
   StepStats step(int64_t n);
   void watch(const StepScalars& scalars);
   void save();
   void prune();
-  std::optional<double> validate();
+  std::optional<double> validate(const StopSignal& stop);
 
   Options options_;
   Log& log_;

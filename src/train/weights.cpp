@@ -113,6 +113,17 @@ void initialize(Stream& s, ParamStore& params, uint64_t seed) {
   params.refresh(s);
 }
 
+bool weights_are_finite(ParamStore& params) {
+  for (const Shard& shard : params.owned()) {
+    const auto* w = shard.master.data<float>();
+    // A sum of x * 0 is 0 unless some x is not finite, and needs no branch.
+    float zero = 0;
+    for (int64_t i = 0; i < shard.master.numel(); ++i) zero += w[i] * 0.0f;
+    if (zero != 0) return false;
+  }
+  return true;
+}
+
 std::vector<StatePart> weight_parts(ParamStore& params) {
   std::vector<StatePart> parts;
   add_parts(parts, params, "", [](const Shard& shard) { return shard.master; });

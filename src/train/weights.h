@@ -16,6 +16,9 @@ void initialize(Stream& s, ParamStore& params, uint64_t seed);
 /// Constants (rotary tables) into their place; initialize() does it too.
 void load_constants(ParamStore& params);
 
+/// Whether no weight is NaN or infinite. CPU memory.
+bool weights_are_finite(ParamStore& params);
+
 /// The weights as parts of tensors under Hugging Face's names: what checkpoints and exports write, and loads fill.
 std::vector<StatePart> weight_parts(ParamStore& params);
 /// Adam's moments, as "exp_avg.<name>" and "exp_avg_sq.<name>".
