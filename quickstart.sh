@@ -19,6 +19,9 @@ show() { # what a user could have typed, then its doing
   "$@"
 }
 
+# The command as it was typed, for the messages that tell to start it again.
+printf -v again ' %q' "$0" "$@"
+
 case "${1:-}" in
   -h | --help)
     sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
@@ -116,7 +119,7 @@ fi
 status=0
 show "${train[@]}" || status=$?
 if [ "$status" -eq 75 ]; then
-  echo "Stopped and saved. ./quickstart.sh goes on from here."
+  echo "Stopped and saved. To go on from here:$again"
   exit 75
 elif [ "$status" -ne 0 ]; then
   exit "$status"

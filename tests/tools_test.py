@@ -357,7 +357,8 @@ esac
         self.put({"train_status": "75"})
         code, text, calls = self.start(self.root / "my text.txt")
         self.assertEqual(code, 75)
-        self.assertIn("Stopped and saved", text)
+        again = f"{self.root}/quickstart.sh {self.root}/my\\ text.txt\n"
+        self.assertIn(f"Stopped and saved. To go on from here: {again}", text)
         self.assertNotIn("eval|", calls)
         self.put({"train_status": "7"})
         self.assertEqual(self.start(self.root / "my text.txt")[0], 7)
