@@ -8,7 +8,13 @@
 # is started with their text again.
 set -euo pipefail
 
-say() { printf '\n== %s\n' "$*"; }
+began=0
+say() { # the head of a stage, below the time that the one before it took
+  local took=$((SECONDS - began))
+  if [ "$took" -gt 0 ]; then echo "-- $((took / 60)) min $((took % 60)) s"; fi
+  began=$SECONDS
+  printf '\n== %s\n' "$*"
+}
 die() {
   printf 'quickstart.sh: %s\n' "$@" >&2
   exit 1
@@ -161,6 +167,7 @@ else
 fi
 
 say "6/6 A sample"
+echo "The prompt, and how the model goes on: the look of its text, with little sense; the model is small."
 if [ "$source" = synthetic ]; then
   show ./chiron generate "$run" --prompt-ids 1,2,3
 else
@@ -168,18 +175,26 @@ else
   show ./chiron generate "$run" --prompt "$prompt"
 fi
 
-say "Done. What lies where"
+say "Done after $((SECONDS / 60)) min $((SECONDS % 60)) s. What lies where"
+prompt='--prompt "In the beginning"'
+made_up=""
+text_at=$data
+if [ "$source" = synthetic ]; then
+  prompt="--prompt-ids 4,5,6"
+  text_at="none was kept: it is made up again in each run"
+  made_up=" --set data.synthetic=true --set 'data.train=[]' --set 'data.validation=[]'"
+fi
 cat <<TXT
   the program          build/cpu/chiron (./chiron starts it)
   the configuration    configs/quickstart.yaml
-  the text as tokens   $data
+  the text as tokens   $text_at
   the run              $run: checkpoints, metrics.jsonl, the resolved configuration
 
 What to try next
-  ./chiron generate $run --prompt "In the beginning" --temperature 0.7 --seed 3
-  ./chiron train configs/quickstart.yaml --out runs/wider --set model.d_model=384
-  ./chiron plan configs/quickstart.yaml      memory and FLOPs before you start
-  ./chiron export $run --to model            a folder that Hugging Face's transformers loads
-  ./quickstart.sh my-own-text.txt            learn from something else
-  ./chiron --help                            all commands
+  ./chiron generate $run $prompt --temperature 0.7 --seed 3
+  ./chiron train configs/quickstart.yaml --out runs/wider --set model.d_model=192$made_up
+  ./chiron plan configs/tiny.yaml                         memory and FLOPs before you start
+  ./chiron export $run --to $run-hf   a folder that Hugging Face's transformers loads
+  ./quickstart.sh my-own-text.txt                         learn from something else
+  ./chiron --help                                         all commands
 TXT

@@ -274,8 +274,8 @@ case "$1" in
   prepare)
     while [ "$1" != --out ]; do shift; done
     mkdir -p "$2/train"
-    printf '{\\n  "tokens": %s,\\n  "shards": [\\n    {\\n      "tokens": 7,\\n' "$(cat tokens 2>/dev/null || echo 20000)" \
-      >"$2/train/dataset.json"
+    count=$(cat tokens 2>/dev/null || echo 20000)
+    printf '{\\n  "tokens": %s,\\n  "shards": [\\n    {\\n      "tokens": 7,\\n' "$count" >"$2/train/dataset.json"
     exit "$(cat prepare_status 2>/dev/null || echo 0)"
     ;;
   train) mkdir -p runs/quickstart; exit "$(cat train_status 2>/dev/null || echo 0)" ;;
@@ -309,6 +309,16 @@ esac
         order = [line.split("|")[0] for line in calls.splitlines() if "|" in line]
         self.assertEqual(order, ["prepare", "train", "eval", "generate"])
         self.assertIn("What to try next", text)
+        self.assertIn('./chiron generate runs/quickstart --prompt "In', text)
+        self.assertRegex(text, r"== Done after \d+ min \d+ s")
+        self.assertNotRegex(text, r"(?m)^  chiron |--to (?!runs/)")
+        self.assertEqual(text.count("The prompt, and how"), 1)
+
+    def test_the_time_of_each_stage_is_shown(self):
+        self.put({"bin/cmake": "#!/bin/sh\nsleep 1.1\n"})
+        code, text, calls = self.start(self.root / "my text.txt")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"(?s)2/6 Build.*-- 0 min [2-9] s\n\n== 3/6")
 
     def test_a_second_start_prepares_nothing_again(self):
         self.start(self.root / "my text.txt")
@@ -385,6 +395,8 @@ esac
         self.assertIn("made-up text", text)
         self.assertNotIn("prepare|", calls)
         self.assertIn("data.synthetic=true", calls)
+        self.assertIn("./chiron generate runs/quickstart --prompt-ids", text)
+        self.assertIn("--set model.d_model=192 --set data.synthetic=true", text)
 
     def test_bad_files_are_named_before_anything_happens(self):
         self.put({"empty.txt": ""})
