@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From nothing to a small language model that writes text, in about ten minutes on two cores.
+# From nothing to a small language model that writes text, in minutes on two cores.
 #   ./quickstart.sh                 learns from the King James Bible (Debian package bible-kjv)
 #   ./quickstart.sh TEXT...         learns from your own UTF-8 text files, about 1 MB or more in all
 # Installs the packages that are missing, builds, prepares the text, trains, evaluates, and writes a sample. Started
@@ -80,7 +80,9 @@ move() {
 set_aside() {
   local number=1
   [ -e "$data" ] || [ -e "$run" ] || return 0
-  while [ -e "$data.$number" ] || [ -e "$run.$number" ] || [ -e "$data.$number.source" ]; do number=$((number + 1)); done
+  while [ -e "$data.$number" ] || [ -e "$data.$number.source" ] || [ -e "$run.$number" ]; do
+    number=$((number + 1))
+  done
   move "" ".$number"
   echo "The older $data and $run were made from other text; they are $data.$number and $run.$number now."
 }
