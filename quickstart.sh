@@ -1,13 +1,20 @@
 #!/usr/bin/env bash
-# From nothing to a small language model that writes text, in about ten minutes on two cores.
+# From nothing to a small language model that writes text, in minutes on two cores.
 #   ./quickstart.sh                 learns from the King James Bible (Debian package bible-kjv)
 #   ./quickstart.sh TEXT...         learns from your own UTF-8 text files, about 1 MB or more in all
 # Installs the packages that are missing, builds, prepares the text, trains, evaluates, and writes a sample. Started
-# again it goes on where it stopped; what is done already is not done twice. Nothing is ever deleted: with other text,
-# the older data and run move aside to data/quickstart.1, runs/quickstart.1 and so on.
+# again it goes on where it stopped; what is done already is not done twice. Nothing is ever deleted: once other text is
+# prepared, the older data and run move aside to data/quickstart.1, runs/quickstart.1 and so on, and come back when it
+# is started with their text again.
 set -euo pipefail
 
-say() { printf '\n== %s\n' "$*"; }
+began=0
+say() { # the head of a stage, below the time that the one before it took
+  local took=$((SECONDS - began))
+  if [ "$took" -gt 0 ]; then echo "-- $((took / 60)) min $((took % 60)) s"; fi
+  began=$SECONDS
+  printf '\n== %s\n' "$*"
+}
 die() {
   printf 'quickstart.sh: %s\n' "$@" >&2
   exit 1
@@ -18,6 +25,9 @@ show() { # what a user could have typed, then its doing
   printf '\n'
   "$@"
 }
+
+# The command as it was typed, for the messages that tell to start it again.
+printf -v again ' %q' "$0" "$@"
 
 case "${1:-}" in
   -h | --help)
@@ -61,12 +71,25 @@ cmake --build --preset cpu --target chiron --parallel "$(nproc)"
 
 data=data/quickstart
 run=runs/quickstart
+# Renames data and run from one ending to another, last the note of what they were made from.
+move() {
+  [ ! -e "$data$1" ] || mv -- "$data$1" "$data$2"
+  [ ! -e "$run$1" ] || mv -- "$run$1" "$run$2"
+  [ ! -e "$data$1.source" ] || mv -- "$data$1.source" "$data$2.source"
+}
 set_aside() {
   local number=1
-  [ -e "$1" ] || return 0
-  while [ -e "$1.$number" ]; do number=$((number + 1)); done
-  mv -- "$1" "$1.$number"
-  echo "The older $1 was made from other text; it is $1.$number now."
+  [ -e "$data" ] || [ -e "$run" ] || return 0
+  while [ -e "$data.$number" ] || [ -e "$data.$number.source" ] || [ -e "$run.$number" ]; do
+    number=$((number + 1))
+  done
+  move "" ".$number"
+  echo "The older $data and $run were made from other text; they are $data.$number and $run.$number now."
+}
+# Whether the data with this ending is whole and made from the text that is asked for.
+fits() {
+  [ -f "$data$1.source" ] && [ "$(cat "$data$1.source")" = "$stamp" ] || return 1
+  [ "$source" = synthetic ] || [ -d "$data$1" ]
 }
 
 say "3/6 Text"
@@ -95,16 +118,32 @@ else
   stamp="--train-bpe $vocabulary"$'\n'"$(cksum -- "${texts[@]}")"
 fi
 # What data/quickstart was made from is written beside it, and last: a half-made folder has no such file.
-if [ ! -f "$data.source" ] || [ "$(cat "$data.source")" != "$stamp" ]; then
-  rm -f "$data.source"
-  set_aside "$run"
-  set_aside "$data"
-  if [ "$source" != synthetic ]; then
-    show ./chiron prepare "${texts[@]}" --out "$data" --train-bpe "$vocabulary" --validation 0.05
-  fi
-  printf '%s\n' "$stamp" >"$data.source"
-else
+if fits ""; then
   echo "Prepared already: $data"
+else
+  older=""
+  for note in "$data".*.source; do
+    ending=${note#"$data"}
+    ending=${ending%.source}
+    if fits "$ending"; then older=$ending; fi
+  done
+  if [ -n "$older" ]; then
+    set_aside
+    move "$older" ""
+    echo "Prepared already: $data$older, which is $data again"
+  else
+    if [ "$source" != synthetic ]; then
+      show ./chiron prepare "${texts[@]}" --out "$data.new" --overwrite --train-bpe "$vocabulary" --validation 0.05
+      tokens=$(sed -n 's/^  "tokens": \([0-9]*\),$/\1/p' "$data.new/train/dataset.json")
+      [ "${tokens:-0}" -ge 20000 ] ||
+        die "the text gives ${tokens:-0} tokens to learn from; at least 20000 are needed (some 60 kB of text)," \
+          "and 1 MB or more is good. Give more text files: ./quickstart.sh TEXT..."
+    fi
+    set_aside
+    rm -f "$data.source"
+    if [ "$source" != synthetic ]; then mv -- "$data.new" "$data"; fi
+    printf '%s\n' "$stamp" >"$data.source"
+  fi
 fi
 
 say "4/6 Training"
@@ -116,7 +155,7 @@ fi
 status=0
 show "${train[@]}" || status=$?
 if [ "$status" -eq 75 ]; then
-  echo "Stopped and saved. ./quickstart.sh goes on from here."
+  echo "Stopped and saved. To go on from here:$again"
   exit 75
 elif [ "$status" -ne 0 ]; then
   exit "$status"
@@ -130,6 +169,7 @@ else
 fi
 
 say "6/6 A sample"
+echo "The prompt, and how the model goes on: the look of its text, with little sense; the model is small."
 if [ "$source" = synthetic ]; then
   show ./chiron generate "$run" --prompt-ids 1,2,3
 else
@@ -137,18 +177,26 @@ else
   show ./chiron generate "$run" --prompt "$prompt"
 fi
 
-say "Done. What lies where"
+say "Done after $((SECONDS / 60)) min $((SECONDS % 60)) s. What lies where"
+prompt='--prompt "In the beginning"'
+made_up=""
+text_at=$data
+if [ "$source" = synthetic ]; then
+  prompt="--prompt-ids 4,5,6"
+  text_at="none was kept: it is made up again in each run"
+  made_up=" --set data.synthetic=true --set 'data.train=[]' --set 'data.validation=[]'"
+fi
 cat <<TXT
   the program          build/cpu/chiron (./chiron starts it)
   the configuration    configs/quickstart.yaml
-  the text as tokens   $data
+  the text as tokens   $text_at
   the run              $run: checkpoints, metrics.jsonl, the resolved configuration
 
 What to try next
-  ./chiron generate $run --prompt "In the beginning" --temperature 0.7 --seed 3
-  ./chiron train configs/quickstart.yaml --out runs/wider --set model.d_model=384
-  ./chiron plan configs/quickstart.yaml      memory and FLOPs before you start
-  ./chiron export $run --to model            a folder that Hugging Face's transformers loads
-  ./quickstart.sh my-own-text.txt            learn from something else
-  ./chiron --help                            all commands
+  ./chiron generate $run $prompt --temperature 0.7 --seed 3
+  ./chiron train configs/quickstart.yaml --out runs/wider --set model.d_model=192$made_up
+  ./chiron plan configs/tiny.yaml                         memory and FLOPs before you start
+  ./chiron export $run --to $run-hf   a folder that Hugging Face's transformers loads
+  ./quickstart.sh my-own-text.txt                         learn from something else
+  ./chiron --help                                         all commands
 TXT

@@ -86,6 +86,35 @@ class Documents(unittest.TestCase):
             self.assertEqual(unknown_in(line.split(), options), word)
         self.assertIsNone(unknown_in("config show a.yaml --set training.seed=1".split(), options))
 
+    def test_the_shown_plan_is_what_the_program_prints(self):
+        def portable(table):  # without what hangs on the machine
+            return [line for line in table.splitlines() if not re.match("  (workspace of products|total) ", line)]
+
+        shown = re.search(r"^\$ \./chiron (plan .*)\n((?:.*\n)*?)```", text_of(ROOT / "README.md"), re.M)
+        run = subprocess.run([PROGRAM, *shown.group(1).split()], capture_output=True, text=True, check=True, cwd=ROOT)
+        self.assertEqual(portable(shown.group(2)), portable(run.stdout))
+        self.assertGreater(len(portable(run.stdout)), 12)
+
+    def test_what_is_not_there_has_the_code_that_the_page_gives(self):
+        rows = dict(re.findall(r"^\| (\d+) \| \w+ \| ([^|]*)", text_of(ROOT / "docs/errors.md"), re.M))
+        for code, word, command in (("3", "a data set", "eval gone --data gone"),
+                                    ("3", "a model", "export gone --to x"),
+                                    ("3", "text,", "prepare gone.txt --out x"),
+                                    ("3", "a tokenizer", "prepare chiron --out x --tokenizer gone.json"),
+                                    ("4", "a configuration", "plan gone.yaml"),
+                                    ("4", "a reference dump", "check tests/golden/gpt2 --against gone")):
+            self.assertIn(word, rows[code].split("that is not there")[0])
+            run = subprocess.run([PROGRAM, *command.split()], capture_output=True, text=True, check=False, cwd=ROOT)
+            self.assertEqual(str(run.returncode), code, command + run.stderr)
+
+    def test_exports_do_not_meet(self):
+        targets = [words[words.index("--to") + 1] for page in (ROOT / "README.md", ROOT / "docs/checkpoints.md")
+                   for words in commands_in(text_of(page)) if words[0] == "export" and "RUN" not in words]
+        self.assertGreater(len(targets), 2)
+        self.assertEqual(len(set(targets)), len(targets))
+        for target in targets:
+            self.assertTrue(target.startswith("runs/"), target)
+
     def test_named_files_exist(self):
         for page in PAGES:
             if page == WALKS:

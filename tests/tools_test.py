@@ -271,7 +271,13 @@ class Quickstart(Sandbox):
     PROGRAM = """#!/bin/bash
 printf '%s|' "$@" >>calls; echo >>calls
 case "$1" in
-  prepare) mkdir data/quickstart ;;
+  prepare)
+    while [ "$1" != --out ]; do shift; done
+    mkdir -p "$2/train"
+    count=$(cat tokens 2>/dev/null || echo 20000)
+    printf '{\\n  "tokens": %s,\\n  "shards": [\\n    {\\n      "tokens": 7,\\n' "$count" >"$2/train/dataset.json"
+    exit "$(cat prepare_status 2>/dev/null || echo 0)"
+    ;;
   train) mkdir -p runs/quickstart; exit "$(cat train_status 2>/dev/null || echo 0)" ;;
 esac
 """
@@ -296,10 +302,23 @@ esac
     def test_own_text_with_a_space_in_its_name(self):
         code, text, calls = self.start(self.root / "my text.txt")
         self.assertEqual(code, 0, text)
-        self.assertIn(f"prepare|{self.root / 'my text.txt'}|--out|data/quickstart|--train-bpe|1024|", calls)
+        self.assertIn(f"prepare|{self.root / 'my text.txt'}|--out|data/quickstart.new|--overwrite|"
+                      "--train-bpe|1024|", calls)
+        self.assertTrue((self.root / "data/quickstart/train/dataset.json").exists())
+        self.assertFalse((self.root / "data/quickstart.new").exists())
         order = [line.split("|")[0] for line in calls.splitlines() if "|" in line]
         self.assertEqual(order, ["prepare", "train", "eval", "generate"])
         self.assertIn("What to try next", text)
+        self.assertIn('./chiron generate runs/quickstart --prompt "In', text)
+        self.assertRegex(text, r"== Done after \d+ min \d+ s")
+        self.assertNotRegex(text, r"(?m)^  chiron |--to (?!runs/)")
+        self.assertEqual(text.count("The prompt, and how"), 1)
+
+    def test_the_time_of_each_stage_is_shown(self):
+        self.put({"bin/cmake": "#!/bin/sh\nsleep 1.1\n"})
+        code, text, calls = self.start(self.root / "my text.txt")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"(?s)2/6 Build.*-- 0 min [2-9] s\n\n== 3/6")
 
     def test_a_second_start_prepares_nothing_again(self):
         self.start(self.root / "my text.txt")
@@ -322,6 +341,41 @@ esac
         self.start(self.root / "my text.txt")
         self.assertTrue((self.root / "data/quickstart.2").is_dir())
 
+    def test_an_earlier_text_finds_its_data_and_run(self):
+        self.put({"other.txt": "Other words.\n"})
+        self.start(self.root / "my text.txt")
+        self.put({"runs/quickstart/mark": "", "data/quickstart/mark": ""})
+        self.start(self.root / "other.txt")
+        self.assertFalse((self.root / "runs/quickstart/mark").exists())
+        code, text, calls = self.start(self.root / "my text.txt")
+        self.assertEqual(code, 0, text)
+        self.assertNotIn("prepare|", calls)
+        self.assertTrue((self.root / "runs/quickstart/mark").exists())
+        self.assertTrue((self.root / "data/quickstart/mark").exists())
+        code, text, calls = self.start(self.root / "other.txt")
+        self.assertNotIn("prepare|", calls)
+        self.assertTrue((self.root / "runs/quickstart.1/mark").exists() or
+                        (self.root / "runs/quickstart.2/mark").exists(), text)
+
+    def test_text_that_cannot_be_used_moves_nothing(self):
+        self.start(self.root / "my text.txt")
+        self.put({"data/quickstart/mark": "", "runs/quickstart/mark": "", "other.txt": "Other words.\n"})
+        for bad, expected, words in (({"prepare_status": "3"}, 3, ""), ({"tokens": "19999"}, 1, "19999 tokens")):
+            self.put(bad)
+            code, text, calls = self.start(self.root / "other.txt")
+            self.assertEqual(code, expected, text)
+            self.assertIn(words, text)
+            self.assertNotIn("train|", calls.replace("prepare|", ""))
+            self.assertTrue((self.root / "data/quickstart/mark").exists())
+            self.assertTrue((self.root / "runs/quickstart/mark").exists())
+            code, text, calls = self.start(self.root / "my text.txt")
+            self.assertEqual((code, "prepare|" in calls), (0, False), text)
+            for name in bad:
+                (self.root / name).unlink()
+        code, text, calls = self.start(self.root / "other.txt")
+        self.assertEqual(code, 0, text)
+        self.assertTrue((self.root / "data/quickstart.1/mark").exists())
+
     def test_without_files_it_reads_the_bible(self):
         code, text, calls = self.start()
         self.assertEqual(code, 0, text)
@@ -341,6 +395,8 @@ esac
         self.assertIn("made-up text", text)
         self.assertNotIn("prepare|", calls)
         self.assertIn("data.synthetic=true", calls)
+        self.assertIn("./chiron generate runs/quickstart --prompt-ids", text)
+        self.assertIn("--set model.d_model=192 --set data.synthetic=true", text)
 
     def test_bad_files_are_named_before_anything_happens(self):
         self.put({"empty.txt": ""})
@@ -357,7 +413,8 @@ esac
         self.put({"train_status": "75"})
         code, text, calls = self.start(self.root / "my text.txt")
         self.assertEqual(code, 75)
-        self.assertIn("Stopped and saved", text)
+        again = f"{self.root}/quickstart.sh {self.root}/my\\ text.txt\n"
+        self.assertIn(f"Stopped and saved. To go on from here: {again}", text)
         self.assertNotIn("eval|", calls)
         self.put({"train_status": "7"})
         self.assertEqual(self.start(self.root / "my text.txt")[0], 7)
