@@ -149,6 +149,9 @@ TEST_P(HfModels, ConfigsThatCannotBeAreRefusedByName) {
     expect_config_refused("n_head", 5, "num_heads 5", "24");
     expect_config_refused("n_head", json{4}, "n_head is [4]");
     expect_config_refused("scale_attn_by_inverse_layer_idx", true, "scale_attn_by_inverse_layer_idx");
+  expect_config_refused(gpt2() ? "layer_norm_epsilon" : "rms_norm_eps", 1e-300, "norm_eps: 1e-300");
+  expect_config_refused(gpt2() ? "attn_pdrop" : "attention_dropout", 0.99999999999,
+                        "attention_dropout: 0.99999999999 is 1");
     expect_config_refused("layer_norm_epsilon", "small", "layer_norm_epsilon is \"small\"", "a number");
     expect_config_refused("tie_word_embeddings", 1, "tie_word_embeddings is 1", "true or false");
     return;
@@ -160,6 +163,7 @@ TEST_P(HfModels, ConfigsThatCannotBeAreRefusedByName) {
   for (const char* type : {"yarn", "dynamic", "longrope"}) {
     expect_config_refused("rope_scaling", json{{"rope_type", type}, {"factor", 2.0}}, type, "default, linear, llama3");
     expect_config_refused("rope_scaling", json{{"type", type}, {"factor", 2.0}}, type, "default, linear, llama3");
+  expect_config_refused("rope_theta", 1e-300, "rope.theta: 1e-300");
     expect_config_refused("rope_parameters", json{{"rope_type", type}, {"rope_theta", 1e4}}, type);
   }
   expect_config_refused("rope_scaling", json{{"rope_type", "linear"}}, "rope_scaling.factor is missing");

@@ -85,6 +85,13 @@ void DoubleOption::read(const YamlNode& from) {
   if (!number) fail(from, problem);
   bool low = min_open_ ? *number <= min_ : *number < min_, high = max_open_ ? *number >= max_ : *number > max_;
   if (low || high) fail(from, from.shown() + " is out of range");
+  using Float = std::numeric_limits<float>;
+  const double size = std::abs(*number);
+  if (size > Float::max()) fail(from, from.shown() + " is too large for float32");
+  if (size > 0 && size < Float::min()) fail(from, from.shown() + " is too small for float32");
+  const double rounded = static_cast<float>(*number);
+  if ((min_open_ && rounded <= min_) || (max_open_ && rounded >= max_))
+    fail(from, fmt::format("{} is {} in float32, which is out of range", from.shown(), rounded));
   value_ = *number;
 }
 

@@ -114,7 +114,7 @@ class IntOption : public OptionOf<IntOption> {
   int64_t min_ = std::numeric_limits<int64_t>::min(), max_ = std::numeric_limits<int64_t>::max();
 };
 
-/// A finite decimal number: 0.1, 1e-4, 3e8, 500k. No infinity, no NaN.
+/// A finite decimal number that float32 holds as a normal one, or 0: 0.1, 1e-4, 3e8, 500k. No infinity, no NaN.
 class DoubleOption : public OptionOf<DoubleOption> {
  public:
   DoubleOption(std::string key, double& value, std::string doc)

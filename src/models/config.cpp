@@ -5,7 +5,7 @@
 namespace chiron {
 
 void RopeConfig::describe(Schema& s) {
-  s.option("theta", theta, "Base of the wavelengths.").above(0);
+  s.option("theta", theta, "Base of the wavelengths.").at_least(1e-3).at_most(1e30);
   s.option("scaling", scaling,
            "How wavelengths are stretched for contexts longer than the model was first trained on: not at all, all by "
            "the same factor, or only the long ones, as Llama 3.1 does.");
@@ -54,7 +54,7 @@ void ModelConfig::describe(Schema& s) {
       .at_least(-1)
       .below(1);
   s.option("tie_embeddings", tie_embeddings, "Whether the head uses the weights of the token embedding.");
-  s.option("norm_eps", norm_eps, "What LayerNorm and RMSNorm add to the variance.").above(0).below(1);
+  s.option("norm_eps", norm_eps, "What LayerNorm and RMSNorm add to the variance.").at_least(1e-20).below(1);
   s.option("activation", activation,
            "Non-linearity of the MLP. family: gelu_tanh for gpt2 (which also knows gelu_erf), silu for llama.");
   s.option("attention_bias", attention_bias,
@@ -126,7 +126,8 @@ void validate_llama(const ModelConfig& c) {
         "scaling linear or llama3",
         r.factor);
   }
-  if (r.scaling == RopeType::llama3 && r.low_freq_factor >= r.high_freq_factor) {
+  if (r.scaling == RopeType::llama3 &&
+      static_cast<float>(r.low_freq_factor) >= static_cast<float>(r.high_freq_factor)) {
     throw ConfigError(
         "model.rope.low_freq_factor is {} and model.rope.high_freq_factor {}: the low one must be the "
         "smaller",

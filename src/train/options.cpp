@@ -34,9 +34,9 @@ void TrainingOptions::describe(Schema& s) {
   s.option("weight_decay", weight_decay, "Decoupled weight decay of the matrices; biases and norms have none.")
       .at_least(0)
       .at_most(10);
-  s.option("beta1", beta1, "AdamW: decay of the mean of gradients.").at_least(0).below(1);
-  s.option("beta2", beta2, "AdamW: decay of the mean of squared gradients.").at_least(0).below(1);
-  s.option("eps", eps, "AdamW: added to the root of the mean of squares.").above(0).at_most(1);
+  s.option("beta1", beta1, "AdamW: decay of the mean of gradients.").at_least(0).at_most(0.99999);
+  s.option("beta2", beta2, "AdamW: decay of the mean of squared gradients.").at_least(0).at_most(0.99999);
+  s.option("eps", eps, "AdamW: added to the root of the mean of squares.").at_least(1e-20).at_most(1);
   s.option("gradient_clip_norm", gradient_clip_norm, "Gradients are scaled down to this global norm. 0: never.")
       .at_least(0);
   s.option("use_amp", use_amp,

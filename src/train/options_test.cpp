@@ -9,6 +9,7 @@
 namespace chiron {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -143,6 +144,28 @@ TEST_F(OptionsTest, ContradictionsAreRefused) {
 }
 
 TEST_F(OptionsTest, Float16NeedsAGpu) {
+TEST_F(OptionsTest, WhatFloat32CannotHoldIsRefused) {
+  for (const char* set :
+       {"model.dropout=0.999999999999", "model.attention_dropout=0.99999999999", "training.label_smoothing=0.99999999",
+        "model.norm_eps=1e-300", "model.norm_eps=1e-30", "model.norm_eps=0.9999999999", "model.rope.theta=1e-300",
+        "model.rope.theta=1e300", "model.init_std=1e-300", "training.eps=1e-300", "training.eps=1e-40",
+        "training.beta1=0.999999999999", "training.beta2=0.99999999", "training.beta2=0.9999999",
+        "training.weight_decay=1e-39", "training.learning_rate=1e-50", "training.gradient_clip_norm=1e39"}) {
+    const std::string key = std::string(set).substr(0, std::string(set).find('='));
+    EXPECT_THAT(error_of("model: {family: llama}\n" + kData, {set}),
+                AllOf(HasSubstr(key + ": "), HasSubstr("allowed: ")))
+        << set;
+  }
+  EXPECT_THAT(error_of(kData, {"model.dropout=0.999999999999"}), HasSubstr("0.999999999999 is 1 in float32"));
+  EXPECT_THAT(error_of(kData, {"training.weight_decay=1e-39"}), HasSubstr("too small for float32"));
+  EXPECT_EQ(error_of(kData, {"model.dropout=0.999", "training.beta2=0.99999", "training.eps=1e-15",
+                             "training.weight_decay=0", "training.gradient_clip_norm=1e30"}),
+            "no error");
+  EXPECT_THAT(error_of(kData, {"model.family=llama", "model.rope.scaling=llama3", "model.rope.factor=8",
+                               "model.rope.high_freq_factor=1.00000000001"}),
+              HasSubstr("the low one must be the smaller"));
+}
+
   for (const char* device : {"auto", "cpu"}) {
     std::string error =
         error_of(kData, {"training.use_amp=true", "training.amp_dtype=float16", std::string("run.device=") + device});
