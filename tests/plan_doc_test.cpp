@@ -6,6 +6,7 @@
 
 #include "base/temp_dir.h"
 #include "support/measured.h"
+#include "support/program.h"
 
 namespace chiron::tests {
 namespace {
@@ -65,6 +66,19 @@ TEST(PlanDocument, LargeModelsTakeNoTimeAndNoMemory) {
   EXPECT_GT(m.peak_bytes, 1e6);
   EXPECT_LT(m.peak_bytes, 50e6);
   EXPECT_LT(m.seconds, 1);
+}
+
+TEST(PlanDocument, AbsurdSizesHaveAPlanOrAnError) {
+  TempDir dir;
+  const Words plan = {"plan", CHIRON_SOURCE_DIR "/configs/tiny.yaml"};
+  Outcome o = chiron(dir.path(), plan + Words{"--set", "model.d_model=65536", "--set", "model.num_layers=1000", "--set",
+                                              "model.num_heads=512", "--set", "model.vocab_size=1000000"});
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_THAT(o.text, testing::HasSubstr("1000 layers, width 65536"));
+  o = chiron(dir.path(), plan + Words{"--set", "model.d_model=1048576", "--set", "model.num_layers=10000", "--set",
+                                      "model.num_heads=8192", "--set", "model.d_ff=8388608"});
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(o.text, testing::HasSubstr("lower the sizes of the model"));
 }
 
 }  // namespace

@@ -37,15 +37,26 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Stack::Stack(Device device, int64_t capacity) : memory_(device, capacity), base_(memory_.at()), capacity_(capacity) {}
 
 Stack Stack::dry(int number) {
+  constexpr int kRangeBits = 58;
+  CHECK(0 <= number && number < (1 << (64 - kRangeBits)) - 1, "dry stack {}", number);
   Stack s;
   s.dry_ = true;
-  s.base_ =
-      (uintptr_t{1} << 46) * static_cast<uintptr_t>(number + 1);  // non-zero, so that a planned tensor is "present"
-  s.capacity_ = int64_t{1} << 46;
+  // Non-zero, so that a planned tensor is "present".
+  s.base_ = (uintptr_t{1} << kRangeBits) * static_cast<uintptr_t>(number + 1);
+  s.capacity_ = int64_t{1} << kRangeBits;
   return s;
 }
 
 Tensor Stack::push(DType dtype, Shape shape) {
+  if (dry_) {
+    auto wanted = static_cast<double>(size_of(dtype));  // an int64_t might overflow
+    for (int i = 0; i < shape.rank; ++i) wanted *= static_cast<double>(shape[i]);
+    if (wanted + static_cast<double>(top_ + kAlign) > static_cast<double>(capacity_))
+      throw ConfigError(
+          "{} {} on top of {} bytes: that is more than memory can be planned for; lower the sizes of the "
+          "model, training.batch_size or training.seq_len",
+          name_of(dtype), shape.str(), top_);
+  }
   int64_t bytes = (shape.numel() * size_of(dtype) + kAlign - 1) / kAlign * kAlign;
   CHECK(bytes >= 0 && bytes <= capacity_ - top_, "a stack of {} bytes holds {} and cannot take {} {}", capacity_, top_,
         name_of(dtype), shape.str());

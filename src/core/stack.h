@@ -26,8 +26,8 @@ class Buffer {
   int64_t bytes_ = 0;
 };
 
-/// A bump allocator. A dry stack hands out made-up addresses without limit and remembers its peak; a real one is built
-/// with exactly that peak, and running over it is a bug.
+/// A bump allocator. A dry stack hands out made-up addresses and remembers its peak (beyond 2^58 bytes: ConfigError); a
+/// real one is built with exactly that peak, and running over it is a bug.
 class Stack {
  public:
   static constexpr int64_t kAlign = 256;

@@ -27,6 +27,16 @@ TEST(Stack, ADryRunGivesTheSizeOfTheRealOne) {
   EXPECT_THROW(real.push(DType::f32, {1000}), Bug);
 }
 
+TEST(Stack, ADryOneHoldsWhatNoMachineDoes) {
+  Stack a = Stack::dry(6), b = Stack::dry(7);
+  Tensor last = a.push(DType::f32, {1 << 20, 1 << 20, 1 << 15});
+  EXPECT_TRUE(a.contains(last.at));
+  EXPECT_FALSE(b.contains(last.at + static_cast<uintptr_t>(last.bytes()) - 1));
+  EXPECT_EQ(a.peak(), int64_t{1} << 57);
+  EXPECT_THROW(a.push(DType::f32, {1 << 20, 1 << 20, 1 << 15}), ConfigError);
+  EXPECT_THROW(a.push(DType::f32, {1 << 30, 1 << 30, 1 << 30}), ConfigError) << "more than 2^63";
+}
+
 TEST(Stack, ReleasedMemoryIsPoisonedOnRequest) {
   Stack stack(Device{}, 1024);
   stack.set_poison(true);

@@ -1,6 +1,7 @@
 #include "models/config.h"
 
 #include "base/error.h"
+#include "ops/attention/attention.h"
 
 namespace chiron {
 
@@ -143,6 +144,11 @@ void validate(const ModelConfig& c) {
         "model.num_heads {} does not divide model.d_model {}: choose sizes that divide, or (llama) give "
         "model.head_dim",
         c.num_heads, c.d_model);
+  }
+  if (c.head_dim > kMaxHeadDim) {
+    throw ConfigError(
+        "model.head_dim is {} (model.d_model / model.num_heads unless given): at most {}; take more heads", c.head_dim,
+        kMaxHeadDim);
   }
   if (c.num_heads % c.num_kv_heads != 0) {
     throw ConfigError(

@@ -86,6 +86,11 @@ TEST(ModelConfig, ContradictionsAreNamedWithValues) {
   c = llama();
   c.head_dim = 7;
   EXPECT_THAT(error_of(c), HasSubstr("must be even"));
+  for (int64_t width : {256 * 6, 258 * 6}) {
+    c = llama();
+    c.d_model = width;
+    EXPECT_THAT(error_of(c), HasSubstr(width == 256 * 6 ? "no error" : "model.head_dim is 258 "));
+  }
   c = llama();
   c.rope.factor = 2;
   EXPECT_THAT(error_of(c), HasSubstr("model.rope.factor is 2"));

@@ -85,8 +85,8 @@ Plan make_plan(const Options& options, const Model& model) {
   }
   const ModelConfig& m = model.config();
   plan.model_flops_per_token =
-      6.0 * static_cast<double>(plan.parameters) +
-      12.0 * static_cast<double>(m.num_layers * m.num_heads * m.head_dim * options.training.seq_len);
+      6.0 * static_cast<double>(plan.parameters) + 12.0 * static_cast<double>(m.num_layers * m.num_heads * m.head_dim) *
+                                                       static_cast<double>(options.training.seq_len);
 
   const int64_t chunk = options.training.loss_chunk;
   const int64_t logit_rows = chunk > 0 ? std::min(chunk, batch_tokens) : batch_tokens;
