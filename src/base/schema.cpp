@@ -35,6 +35,11 @@ void Schema::read(const YamlNode& document) {
 void Schema::read_group(const YamlNode& node, const std::string& prefix) {
   for (size_t i = 0; i < node.keys.size(); ++i) {
     const YamlNode &key = node.keys[i], &value = node.values[i];
+    // Dots would be a second spelling, which the search for keys that stand twice does not know.
+    if (key.text.find('.') != std::string::npos)
+      throw ConfigError("{}: {}{}: keys of a file have no dots, which are for --set; nest it: {}: {{{}: ...}}",
+                        key.place, prefix, key.text, key.text.substr(0, key.text.find('.')),
+                        key.text.substr(key.text.find('.') + 1));
     std::string full = prefix + key.text;
     if (Option* option = find(full)) {
       option->set(value);

@@ -97,6 +97,8 @@ TEST(Schema, ErrorsGivePlaceValueAndWhatIsAllowed) {
   EXPECT_THAT(error_of("files: [a, [b]]\n"), HasSubstr("f.yaml:1:12: files: a list stands where a string belongs"));
   EXPECT_THAT(error_of("inner: 5\n"), HasSubstr("f.yaml:1:8: inner is a group of options, not a value (5)"));
   EXPECT_THAT(error_of("count: 1\ncount: 2\n"), HasSubstr("f.yaml:2:1: duplicate key count"));
+  EXPECT_EQ(error_of("inner: {rate: 0.5}\ninner.rate: 0.25\n"),
+            "f.yaml:2:1: inner.rate: keys of a file have no dots, which are for --set; nest it: inner: {rate: ...}");
   EXPECT_THAT(error_of("- a\n"), HasSubstr("a configuration is a map"));
   EXPECT_THAT(error_of("inner: {rate: nan}\n"), HasSubstr("nan is not finite"));
 }
