@@ -184,6 +184,12 @@ void validate_data(const DataOptions& d) {
   if (d.synthetic && !d.train.empty()) {
     throw ConfigError("data.synthetic is true and data.train names {}: take one of them", d.train[0]);
   }
+  if (d.synthetic && !d.validation.empty()) {
+    throw ConfigError(
+        "data.synthetic is true, which brings its own validation data, and data.validation names {}: take "
+        "one of them",
+        d.validation[0]);
+  }
   if (!d.synthetic && d.train.empty()) {
     throw ConfigError("data.train is empty: name a folder that `chiron prepare` wrote, or take data.synthetic: true");
   }

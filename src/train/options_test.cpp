@@ -130,6 +130,7 @@ TEST_F(OptionsTest, TrapsOfYaml) {
 TEST_F(OptionsTest, ContradictionsAreRefused) {
   EXPECT_THAT(error_of(""), HasSubstr("data.train is empty"));
   EXPECT_THAT(error_of("data: {synthetic: true, train: x}\n"), HasSubstr("data.train names x"));
+  EXPECT_THAT(error_of("data: {synthetic: true, validation: x}\n"), HasSubstr("data.validation names x"));
   EXPECT_THAT(error_of("data: {train: [x, x]}\n"), HasSubstr("x stands twice"));
   EXPECT_THAT(error_of("data: {train: [\"\"]}\n"), HasSubstr("an empty string is no folder"));
   EXPECT_THAT(error_of(kData + "model: {max_seq_len: 128}\n"),
@@ -143,7 +144,6 @@ TEST_F(OptionsTest, ContradictionsAreRefused) {
   EXPECT_THAT(error_of(kData + "model: {rope: {theta: 5}}\n"), HasSubstr("model.rope.theta: gpt2 has learned"));
 }
 
-TEST_F(OptionsTest, Float16NeedsAGpu) {
 TEST_F(OptionsTest, WhatFloat32CannotHoldIsRefused) {
   for (const char* set :
        {"model.dropout=0.999999999999", "model.attention_dropout=0.99999999999", "training.label_smoothing=0.99999999",
@@ -166,6 +166,7 @@ TEST_F(OptionsTest, WhatFloat32CannotHoldIsRefused) {
               HasSubstr("the low one must be the smaller"));
 }
 
+TEST_F(OptionsTest, Float16NeedsAGpu) {
   for (const char* device : {"auto", "cpu"}) {
     std::string error =
         error_of(kData, {"training.use_amp=true", "training.amp_dtype=float16", std::string("run.device=") + device});
