@@ -143,29 +143,46 @@ TEST_P(HfModels, ConfigsThatCannotBeAreRefusedByName) {
   expect_config_refused("model_type", kAbsent, "model_type is missing");
   expect_config_refused("architectures", json{"GPTNeoXForCausalLM"}, "architectures = GPTNeoXForCausalLM");
   expect_config_refused("vocab_size", "many", "vocab_size is \"many\"", "an integer");
+  expect_config_refused("quantization_config", json{{"quant_method", "fp8"}}, "quantization_config is not supported");
+  expect_config_refused("sliding_window", 4096, "sliding_window is not supported");
+  config["sliding_window"] = config["quantization_config"] = nullptr;
+  write();
+  EXPECT_EQ(weights_of(open()), weights_of(m));
   expect_config_refused("vocab_size", 67.5, "vocab_size is 67.5", "an integer");
+  expect_config_refused(gpt2() ? "layer_norm_epsilon" : "rms_norm_eps", 1e-300, "norm_eps: 1e-300");
+  expect_config_refused(gpt2() ? "attn_pdrop" : "attention_dropout", 0.99999999999,
+                        "attention_dropout: 0.99999999999 is 1");
   if (gpt2()) {
     expect_config_refused("activation_function", "relu", "activation_function = relu", "gelu_new");
     expect_config_refused("n_head", 5, "num_heads 5", "24");
     expect_config_refused("n_head", json{4}, "n_head is [4]");
     expect_config_refused("scale_attn_by_inverse_layer_idx", true, "scale_attn_by_inverse_layer_idx");
-  expect_config_refused(gpt2() ? "layer_norm_epsilon" : "rms_norm_eps", 1e-300, "norm_eps: 1e-300");
-  expect_config_refused(gpt2() ? "attn_pdrop" : "attention_dropout", 0.99999999999,
-                        "attention_dropout: 0.99999999999 is 1");
     expect_config_refused("layer_norm_epsilon", "small", "layer_norm_epsilon is \"small\"", "a number");
     expect_config_refused("tie_word_embeddings", 1, "tie_word_embeddings is 1", "true or false");
     return;
   }
   expect_config_refused("hidden_size", kAbsent, "hidden_size is missing");
   expect_config_refused("num_hidden_layers", kAbsent, "num_hidden_layers is missing");
+  expect_config_refused("rope_theta", 1e-300, "rope.theta: 1e-300");
   expect_config_refused("hidden_act", "gelu", "hidden_act = gelu", "silu");
   expect_config_refused("num_key_value_heads", 3, "num_kv_heads 3");
   for (const char* type : {"yarn", "dynamic", "longrope"}) {
     expect_config_refused("rope_scaling", json{{"rope_type", type}, {"factor", 2.0}}, type, "default, linear, llama3");
     expect_config_refused("rope_scaling", json{{"type", type}, {"factor", 2.0}}, type, "default, linear, llama3");
-  expect_config_refused("rope_theta", 1e-300, "rope.theta: 1e-300");
     expect_config_refused("rope_parameters", json{{"rope_type", type}, {"rope_theta", 1e4}}, type);
   }
+  expect_config_refused("partial_rotary_factor", 0.5, "partial_rotary_factor = 0.5", "supported: 1");
+  const json rope = {{"rope_type", "default"}, {"rope_theta", 1e4}, {"partial_rotary_factor", 0.25}};
+  expect_config_refused("rope_parameters", rope, "partial_rotary_factor = 0.25");
+  config["rope_theta"] = 1e4;
+  expect_config_refused("rope_parameters", json{{"rope_type", "default"}, {"rope_theta", 5e5}}, "rope_theta is 10000",
+                        "in rope_parameters it is 500000");
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1e4}};
+  write();
+  EXPECT_EQ(weights_of(open()), weights_of(m)) << "twice the same is no contradiction";
+  expect_config_refused("rope_scaling", json{{"rope_type", "linear"}, {"factor", 2.0}}, "rope_parameters",
+                        "rope_scaling");
+  config.erase("rope_parameters");
   expect_config_refused("rope_scaling", json{{"rope_type", "linear"}}, "rope_scaling.factor is missing");
   expect_config_refused("rope_scaling", "linear", "rope_scaling is \"linear\"", "an object");
   expect_config_refused("rope_scaling", json{{"rope_type", "llama3"}, {"factor", 2}}, "rope_scaling.low_freq_factor");

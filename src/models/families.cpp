@@ -30,6 +30,9 @@ ModelConfig config_from_hf(const JsonObject& json) {
     const auto architectures = json.texts("architectures");
     if (!architectures.empty() && std::ranges::find(architectures, f->architecture) == architectures.end())
       hf::refuse(json, "architectures", architectures.front(), f->architecture);
+    // Read on, the model would be another one, in silence.
+    for (const char* key : {"quantization_config", "sliding_window"})
+      if (json.has(key)) throw DataError("{}: {} is not supported; only null is, or to leave it out", json.file(), key);
     ModelConfig m = f->read_config(json);
     try {
       // The limits are those of the options.

@@ -171,6 +171,9 @@ class Llama final : public Decoder<Block> {
   }
 };
 
+/// Not "sliding_window", which LlamaForCausalLM ignores.
+constexpr const char* kSlidingWindow = "chiron_sliding_window";
+
 nlohmann::json Llama::hf_config() const {
   const ModelConfig& m = config();
   nlohmann::json json = {{"architectures", {"LlamaForCausalLM"}},
@@ -191,7 +194,7 @@ nlohmann::json Llama::hf_config() const {
                          {"mlp_bias", m.mlp_bias},
                          {"attention_dropout", m.attention_dropout},
                          {"rope_theta", m.rope.theta}};
-  if (m.sliding_window > 0) json["sliding_window"] = m.sliding_window;
+  if (m.sliding_window > 0) json[kSlidingWindow] = m.sliding_window;
   if (m.rope.scaling == RopeType::linear) {
     json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", m.rope.factor}};
   } else if (m.rope.scaling == RopeType::llama3) {
@@ -206,14 +209,28 @@ nlohmann::json Llama::hf_config() const {
   return json;
 }
 
+/// Heads that turn in part only are not implemented.
+void require_whole_rotation(const JsonObject& json) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  if (const double share = json.number(kKey, 1); share != 1) hf::refuse(json, kKey, fmt::format("{}", share), "1");
+}
+
 /// Both spellings: rope_theta with rope_scaling, and rope_parameters with everything.
 RopeConfig read_rope(const JsonObject& json) {
   RopeConfig r;
   r.theta = json.number("rope_theta", 10000);
+  require_whole_rotation(json);
   const std::string_view key = hf::spelling(json, {"rope_parameters", "rope_scaling"});
   if (!json.has(key)) return r;
+  if (key == "rope_parameters" && json.has("rope_scaling"))
+    throw DataError("{}: rope_parameters and rope_scaling are both given; leave one of them out", json.file());
   const JsonObject rope = json.object(key);
-  r.theta = rope.number("rope_theta", r.theta);
+  require_whole_rotation(rope);
+  const double theta = rope.number("rope_theta", r.theta);
+  if (json.has("rope_theta") && theta != r.theta)
+    throw DataError("{}: rope_theta is {}, and in {} it is {}; leave one of them out", json.file(), r.theta, key,
+                    theta);
+  r.theta = theta;
   std::string type = rope.text(hf::spelling(rope, {"rope_type", "type"}), "default");
   if (type == "default") return r;
   if (type == "linear")
@@ -247,7 +264,7 @@ ModelConfig read_config(const JsonObject& json) {
   m.attention_bias = json.boolean("attention_bias", false);
   m.mlp_bias = json.boolean("mlp_bias", false);
   m.attention_dropout = json.number("attention_dropout", 0);
-  m.sliding_window = json.integer("sliding_window", 0);
+  m.sliding_window = json.integer(kSlidingWindow, 0);
   m.activation = MlpActivation::silu;
   if (std::string act = json.text("hidden_act", "silu"); act != "silu") hf::refuse(json, "hidden_act", act, "silu");
   m.rope = read_rope(json);
