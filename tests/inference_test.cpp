@@ -222,7 +222,7 @@ TEST_F(Spoken, StopTextsSeedsAndPrompts) {
 
 TEST_F(Spoken, EvaluationDoesNotHangOnTheBatch) {
   std::string first;
-  for (const char* batch : {"1", "2", "3", "64"}) {
+  for (const char* batch : {"1", "2", "3", "64", "1G"}) {
     Outcome o = chiron(dir.path(), {"eval", dir / "run", "--data", dir / "data", "--batch-size", batch});
     ASSERT_EQ(o.code, 0) << o.text;
     EXPECT_THAT(o.text, HasSubstr(fmt::format("{} tokens", some_text().size() - 1)));

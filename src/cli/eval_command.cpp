@@ -1,5 +1,6 @@
 #include "cli/eval_command.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "data/token_set.h"
@@ -23,7 +24,10 @@ ExitCode eval(const EvalArgs& args) {
                     source.source->vocab_size(), m.model->config().vocab_size);
   if (m.tokenizer && source.tokenizer && m.tokenizer->hash() != source.tokenizer->hash())
     throw DataError("{}: its tokens were made with another vocabulary than the model's", source.source->name());
-  const Loader loader(source.source, {.sequences = args.batch_size, .length = length, .shuffle = false, .once = true});
+  LoaderOptions pass{.sequences = 1, .length = length, .shuffle = false, .once = true};
+  // No more memory than the data fills.
+  pass.sequences = std::min(args.batch_size, Loader(source.source, pass).num_samples());
+  const Loader loader(source.source, pass);
   const Evaluation e = evaluate_model(s, m, loader);
   fmt::print("loss {:.4f} nats per token, perplexity {:.3f}, {} tokens", e.loss(), e.perplexity(), e.tokens);
   if (double bits = e.bits_per_byte(*source.source); bits > 0) fmt::print(", {:.4f} bits per byte", bits);
