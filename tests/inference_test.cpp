@@ -216,7 +216,16 @@ TEST_F(Spoken, StopTextsSeedsAndPrompts) {
   EXPECT_EQ(say({"--prompt-ids", "3,x"}).code, 2);
   EXPECT_EQ(say({"--prompt-ids", "99999999999"}).code, 2);
   EXPECT_EQ(say({}).code, 2);
-  EXPECT_EQ(say({"--prompt", "a", "--prompt-ids", "3"}).code, 2);
+  o = say({"--prompt", "a", "--prompt-ids", "3"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.text, HasSubstr("--prompt and --prompt-ids are both given"));
+  o = say({"--prompt-ids", "3", "--stop", "x"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.text, HasSubstr("--stop x"));
+  o = say({"--prompt", std::string(33, 'e'), "--max-tokens", "1"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.text, HasSubstr("has 33 tokens: the model's context is 32, so only the last 32 are read"));
+  EXPECT_THAT(say({"--prompt", std::string(32, 'e'), "--max-tokens", "1"}).text, StartsWith("eee"));
   EXPECT_EQ(say({"--prompt-ids", ", ,"}).code, 3) << "no tokens";
 }
 

@@ -68,8 +68,12 @@ class Output {
 }  // namespace
 
 ExitCode generate(const GenerateArgs& args) {
-  if (args.prompt.empty() == args.prompt_ids.empty())
+  if (args.prompt.empty() && args.prompt_ids.empty())
     throw ConfigError("give a prompt: --prompt TEXT, or --prompt-ids IDS");
+  if (!args.prompt.empty() && !args.prompt_ids.empty())
+    throw ConfigError("--prompt and --prompt-ids are both given: take one of them");
+  if (!args.prompt_ids.empty() && !args.stop.empty())
+    throw ConfigError("--stop {}: with --prompt-ids there is no text for it to appear in; leave it out", args.stop[0]);
   Log log;
   ThreadPool pool(static_cast<int>(args.threads));
   Stream s(choose_device(args.device), pool);
@@ -78,6 +82,9 @@ ExitCode generate(const GenerateArgs& args) {
     throw DataError("{}: has no tokenizer.json, so text means nothing to it; use --prompt-ids", m.dir);
   const bool as_text = !args.prompt.empty();
   const auto prompt = as_text ? m.tokenizer->encode(args.prompt) : parse_ids(args.prompt_ids);
+  if (const int64_t n = std::ssize(prompt), context = m.model->config().max_seq_len; n > context)
+    log.warning("the prompt has {} tokens: the model's context is {}, so only the last {} are read", n, context,
+                context);
   const auto end = m.tokenizer ? m.tokenizer->end_of_text() : std::nullopt;
   const Sampling sampling{args.temperature, args.top_k, args.top_p, static_cast<uint64_t>(args.seed)};
   Output out(args.stop);
