@@ -161,8 +161,7 @@ void check_target(const std::string& out, bool overwrite) {
   if (file_exists(out)) throw ConfigError("{}: is a file; the data set becomes a folder", out);
   if (!directory_exists(out) || list_directory(out).empty()) return;
   if (!holds_data(out)) throw ConfigError("{}: the folder is not empty and holds no data set; choose another one", out);
-  if (!overwrite)
-    throw ConfigError("{}: there is a data set already; choose another folder, or ask to overwrite it", out);
+  if (!overwrite) throw ConfigError("{}: there is a data set already; choose another folder, or give --overwrite", out);
   if (std::string name = foreign_entry(out); !name.empty())
     throw ConfigError("{}: '{}' in it is no part of a data set; move it away first", out, name);
 }

@@ -1,5 +1,7 @@
 #include "data/prepare.h"
 
+#include <sys/stat.h>
+
 #include <random>
 
 #include "base/temp_dir.h"
@@ -146,6 +148,9 @@ TEST(Prepare, BadInputIsNamed) {
   auto with = [&](const std::string& input) { return [&, input] { prepare({.inputs = {input}, .out = dir / "o"}); }; };
   expect_data_error([&] { prepare({.inputs = {}, .out = dir / "o"}); }, {"no input"});
   expect_data_error(with(dir / "nowhere.txt"), {"nowhere.txt", "no such"});
+  expect_data_error(with("/dev/null"), {"/dev/null", "neither a regular file nor a folder"});
+  ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
+  expect_data_error(with(dir / "fifo"), {"fifo", "neither a regular file nor a folder"});
   expect_data_error(with(dir / "empty.txt"), {"empty.txt", "empty"});
   expect_data_error(with(dir / "hollow"), {"hollow", "no file"});
   auto options = [&](auto change) {
@@ -168,7 +173,7 @@ TEST(Prepare, OverwritesOnlyWhatItMade) {
   write_file(dir / "a.txt", "aaa\nbbb\n");
   PrepareOptions o{.inputs = {dir / "a.txt"}, .out = dir / "set/"};
   prepare(o);
-  expect_error<ConfigError>([&] { prepare(o); }, {"set", "already"});
+  expect_error<ConfigError>([&] { prepare(o); }, {"set", "already", "--overwrite"});
   o.overwrite = true;
   o.validation = 0.5;
   prepare(o);

@@ -75,6 +75,9 @@ TextInputs find_text(const std::vector<std::string>& inputs) {
       }
       if (found.files.size() == before) throw DataError("{}: the folder holds no file with text", input);
     } else {
+      std::error_code error;
+      if (fs::exists(input, error))
+        throw DataError("{}: neither a regular file nor a folder; text is read twice", input);
       throw DataError("{}: no such file or folder", input);
     }
   }
