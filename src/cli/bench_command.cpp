@@ -49,10 +49,17 @@ Options default_step() {
 ExitCode bench(const BenchArgs& args) {
   nlohmann::json result;
   if (args.subject == BenchSubject::step) {
+    if (args.config.empty() && !args.sets.empty())
+      throw ConfigError("bench: --set {} needs a --config whose option it sets", args.sets[0]);
     Options options = args.config.empty() ? default_step() : load_options(args.config, args.sets);
     if (args.threads > 0) options.run.threads = args.threads;
     result = step_json(bench_step(options, args.steps));
   } else {
+    const char* of_step = !args.config.empty()              ? "--config"
+                          : !args.sets.empty()              ? "--set"
+                          : args.steps != BenchArgs{}.steps ? "--steps"
+                                                            : nullptr;
+    if (of_step) throw ConfigError("bench ops: {} belongs to bench step; leave it out", of_step);
     result = ops_json(bench_ops(static_cast<int>(args.threads)));
   }
   fmt::print("{}\n", result.dump(2));

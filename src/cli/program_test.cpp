@@ -190,6 +190,12 @@ TEST(CommandLine, TheProgramAnswersWithExitCodes) {
   Outcome wrong = chiron("trian");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.text, StartsWith("chiron: error: "));
+  for (const char* option : {"--config", "--set", "--steps"}) {
+    Outcome o = chiron(std::string("bench ops ") + option + " 7");
+    EXPECT_EQ(o.code, 2) << o.text;
+    EXPECT_THAT(o.text, HasSubstr(std::string("bench ops: ") + option + " belongs to bench step"));
+  }
+  EXPECT_THAT(chiron("bench step --set model.num_layers=1").text, HasSubstr("needs a --config"));
   EXPECT_EQ(chiron("config show /does/not/exist.yaml").code, 4);
   EXPECT_EQ(chiron("config show " CHIRON_SOURCE_DIR "/configs/tiny.yaml --set training.seed=x").code, 2);
 }
