@@ -36,12 +36,12 @@ std::string without_slash(std::string dir) {
   return dir;
 }
 
+/// A run locks its folder before it writes anything else there; one that was copied may have lost the lock.
 void refuse_foreign_folder(const std::string& dir) {
-  if (!directory_exists(dir) || file_exists(RunFolder::config_of(dir)) || directory_exists(dir + "/checkpoints"))
+  if (!directory_exists(dir) || list_directory(dir).empty() || file_exists(dir + "/lock") ||
+      file_exists(RunFolder::config_of(dir)) || directory_exists(dir + "/checkpoints"))
     return;
-  const auto names = list_directory(dir);
-  if (!names.empty() && names != std::vector<std::string>{"lock"})
-    throw ConfigError("{} is not empty and holds no run; choose another run.dir", dir);
+  throw ConfigError("{} is not empty and holds no run; choose another run.dir", dir);
 }
 
 }  // namespace
