@@ -1,12 +1,11 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/half.h"
 
 namespace chiron {
 
@@ -17,27 +16,6 @@ enum class DType : uint8_t { f32, bf16, f16, e4m3, e5m2, f64, i64, i32, u16, u8 
 int64_t size_of(DType dtype);
 /// "f32", "bf16", ...: the spelling used in messages, options and tables.
 std::string_view name_of(DType dtype);
-
-/// bfloat16: the upper half of a float. Conversion from float rounds to nearest even and keeps NaN a NaN.
-struct bf16 {
-  uint16_t bits = 0;
-  bf16() = default;
-  explicit bf16(float x) {
-    uint32_t u = std::bit_cast<uint32_t>(x);
-    bool nan = (u & 0x7fffffffu) > 0x7f800000u;
-    uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
-    bits = static_cast<uint16_t>((nan ? (u | 0x400000u) : rounded) >> 16);
-  }
-  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-};
-
-/// IEEE binary16. Conversion from float rounds to nearest even; overflow gives infinity.
-struct f16 {
-  uint16_t bits = 0;
-  f16() = default;
-  explicit f16(float x);
-  operator float() const;
-};
 
 template <class T>
 constexpr DType dtype_of() {
@@ -84,6 +62,22 @@ decltype(auto) by_float(DType dtype, F&& f) {
       break;
   }
   throw Bug("{} is no float kind that arithmetic is defined for", name_of(dtype));
+}
+
+/// The same for the float kinds that GPUs compute with: no f64.
+template <class F>
+decltype(auto) by_gpu_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f.template operator()<float>();
+    case DType::bf16:
+      return f.template operator()<bf16>();
+    case DType::f16:
+      return f.template operator()<f16>();
+    default:
+      break;
+  }
+  throw Bug("{} is no float kind that a GPU computes with here", name_of(dtype));
 }
 
 }  // namespace chiron

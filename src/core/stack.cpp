@@ -3,14 +3,22 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
+#include <new>
 #include <utility>
 
 namespace chiron {
 
 Buffer::Buffer(Device device, int64_t bytes) : device_(device), bytes_(bytes) {
-  CHECK(device.kind == DeviceKind::cpu, "this build has no memory for that device");
+  CHECK(device.kind == DeviceKind::cpu || gpu::kBuilt, "this build has no memory for that device");
   if (bytes == 0) return;
+  if constexpr (gpu::kBuilt)
+    if (device.kind == DeviceKind::gpu) {
+      at_ = reinterpret_cast<uintptr_t>(gpu::allocate(device.index, bytes));
+      if (!at_)
+        throw DeviceError("out of memory: {} bytes are not to be had on GPU {}, which has {} free", bytes, device.index,
+                          gpu::free_memory(device.index));
+      return;
+    }
   void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw DeviceError("out of memory: {} bytes are not to be had on the CPU", bytes);
@@ -21,7 +29,13 @@ Buffer::Buffer(Device device, int64_t bytes) : device_(device), bytes_(bytes) {
 }
 
 Buffer::~Buffer() {
-  if (at_) munmap(reinterpret_cast<void*>(at_), static_cast<size_t>(bytes_));
+  if (!at_) return;
+  if constexpr (gpu::kBuilt)
+    if (device_.kind == DeviceKind::gpu) {
+      gpu::release(device_.index, reinterpret_cast<void*>(at_));
+      return;
+    }
+  munmap(reinterpret_cast<void*>(at_), static_cast<size_t>(bytes_));
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -32,6 +46,25 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(at_, other.at_);
   std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+HostBuffer::HostBuffer(Device device, int64_t bytes)
+    : pinned_(gpu::kBuilt && device.kind == DeviceKind::gpu), bytes_(bytes) {
+  if constexpr (gpu::kBuilt)
+    if (pinned_) {
+      data_ = gpu::allocate_host(bytes);
+      return;
+    }
+  data_ = ::operator new(static_cast<size_t>(bytes));
+}
+
+HostBuffer::~HostBuffer() {
+  if constexpr (gpu::kBuilt)
+    if (pinned_) {
+      gpu::release_host(data_);
+      return;
+    }
+  ::operator delete(data_);
 }
 
 Stack::Stack(Device device, int64_t capacity) : memory_(device, capacity), base_(memory_.at()), capacity_(capacity) {}
@@ -69,7 +102,7 @@ Tensor Stack::push(DType dtype, Shape shape) {
 void Stack::release(int64_t top) {
   CHECK(0 <= top && top <= top_, "release to {} above the top {}", top, top_);
   if (poison_ && !dry_ && top < top_)
-    std::memset(reinterpret_cast<void*>(base_ + static_cast<uintptr_t>(top)), 0xff, static_cast<size_t>(top_ - top));
+    poison_->fill_bytes({base_ + static_cast<uintptr_t>(top), DType::u8, {top_ - top}}, 0xff);
   top_ = top;
 }
 

@@ -7,7 +7,8 @@
 
 namespace chiron {
 
-/// Owning device memory. CPU memory is fresh from the kernel: zero, and resident only once touched.
+/// Owning device memory. CPU memory is fresh from the kernel: zero, and resident only once touched. A GPU's contents
+/// are undefined.
 class Buffer {
  public:
   Buffer() = default;
@@ -24,6 +25,23 @@ class Buffer {
   Device device_;
   uintptr_t at_ = 0;
   int64_t bytes_ = 0;
+};
+
+/// Host memory from which and to which a device copies without waiting: pinned if the device is a GPU.
+class HostBuffer {
+ public:
+  HostBuffer(Device device, int64_t bytes);
+  ~HostBuffer();
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  bool pinned_;
+  void* data_;
+  int64_t bytes_;
 };
 
 /// A bump allocator. A dry stack hands out made-up addresses and remembers its peak (beyond 2^58 bytes: ConfigError); a
@@ -44,15 +62,16 @@ class Stack {
   int64_t peak() const { return peak_; }
   /// Whether an address lies in the part that is in use.
   bool contains(uintptr_t at) const { return at >= base_ && at < base_ + static_cast<uintptr_t>(top_); }
-  /// Debugging aid: released memory is filled with 0xff bytes (NaN in every float kind).
-  void set_poison(bool poison) { poison_ = poison; }
+  /// Debugging aid: released memory is filled, on this stream, with 0xff bytes (NaN in every float kind).
+  void set_poison(Stream* stream) { poison_ = stream; }
 
  private:
   Stack() = default;
   Buffer memory_;
   uintptr_t base_ = 0;
   int64_t capacity_ = 0, top_ = 0, peak_ = 0;
-  bool dry_ = false, poison_ = false;
+  bool dry_ = false;
+  Stream* poison_ = nullptr;
 };
 
 /// Scratch memory with a scope: everything pushed after the constructor is released by the destructor.

@@ -39,7 +39,9 @@ TEST(Stack, ADryOneHoldsWhatNoMachineDoes) {
 
 TEST(Stack, ReleasedMemoryIsPoisonedOnRequest) {
   Stack stack(Device{}, 1024);
-  stack.set_poison(true);
+  ThreadPool pool(1);
+  Stream s({}, pool);
+  stack.set_poison(&s);
   float* p;
   {
     Scope scope(stack);

@@ -1,12 +1,16 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
+#include <string>
 #include <type_traits>
 
 #include "base/thread_pool.h"
 #include "core/tensor.h"
+#include "gpu/runtime.h"
 
 namespace chiron {
 
@@ -25,8 +29,9 @@ CpuLevel cpu_level();
 
 /// dtype and sizes of one operand of an op, for traces and messages.
 struct Operand {
-  DType dtype;
+  DType dtype = DType::f32;
   Shape shape;
+  Operand() = default;
   Operand(const View& v) : dtype(v.dtype), shape(v.shape) {}
   Operand(const Tensor& t) : dtype(t.dtype), shape(t.shape) {}
   Operand(const Rows& r) : dtype(r.dtype), shape{r.rows, r.cols} {}
@@ -54,20 +59,35 @@ class Trace {
 };
 
 /// A mark in a stream's order of work. On the CPU work is done when the call returns, so an event carries nothing.
-struct Event {
-  uint64_t id = 0;
+class Event {
+ public:
+  explicit Event(Device device);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  /// Seconds of the device's time since an earlier event of the same device; GPU only. Waits for both.
+  double seconds_since(const Event& earlier) const;
+
+ private:
+  friend class Stream;
+  gpu::EventHandle handle_ = nullptr;
 };
+
+class OpScope;
 
 /// An ordered queue of work on one device. A dry stream belongs to a device too, but runs nothing: ops check their
 /// shapes, take their scratch memory, tell the trace, and return. Not thread-safe: one thread drives a stream.
 class Stream {
  public:
-  /// The pool outlives the stream.
-  Stream(Device device, ThreadPool& pool) : device_(device), pool_(&pool) {}
+  /// The pool outlives the stream; the host's share of the work runs on it.
+  Stream(Device device, ThreadPool& pool);
   static Stream dry(Device device) { return Stream(device); }
 
   Device device() const { return device_; }
   bool dry() const { return pool_ == nullptr; }
+  /// Whether ops go to their GPU kernels. A constant where the build has no GPU, so that calls of them vanish.
+  bool on_gpu() const { return gpu::kBuilt && device_.kind == DeviceKind::gpu; }
+  gpu::StreamHandle handle() const { return handle_.get(); }
   Trace* trace() const { return trace_; }
   void set_trace(Trace* trace) { trace_ = trace; }
   /// Threads that parallel() may use. What a kernel computes must not depend on it.
@@ -75,9 +95,18 @@ class Stream {
 
   void copy(Tensor to, View from);  ///< same dtype and size
   void fill_zero(Tensor t);
-  Event record() { return {}; }
-  void wait(Event) {}
-  void sync() {}
+  void fill_bytes(Tensor t, uint8_t byte);
+  /// Between host memory and the device's: to.bytes() or from.bytes() of them. upload() has read `from` when it
+  /// returns, unless that is pinned (HostBuffer): then when the stream comes to it. download() waits.
+  void upload(Tensor to, const void* from);
+  void download(void* to, View from);
+  void record(Event& event);
+  /// Later work of this stream waits for the event.
+  void wait(const Event& event);
+  /// Waits for all work. DeviceError if some of it failed; names the op that was started last.
+  void sync();
+  /// "rmsnorm of bf16(8, 64) bf16(64)": the op that runs or ran last, for messages.
+  std::string op_text() const;
 
   /// CPU only: cuts [0, n) into ranges of about `grain` items and runs f(begin, end) on them, on all threads. Ranges
   /// depend on n and grain alone, never on the number of threads. f is compiled for three instruction sets; keep calls
@@ -91,10 +120,23 @@ class Stream {
   void parallel_at(int64_t n, int64_t grain, F&& f);
 
  private:
+  friend class OpScope;
+  /// The op that was started last: its name and inputs.
+  struct LastOp {
+    const char* name = "";
+    std::array<Operand, 8> inputs;
+    size_t num_inputs = 0;
+  };
+  struct Destroy {
+    void operator()(gpu::StreamHandle handle) const;
+  };
+
   explicit Stream(Device device) : device_(device) {}
   Device device_;
   ThreadPool* pool_ = nullptr;
   Trace* trace_ = nullptr;
+  std::unique_ptr<std::remove_pointer_t<gpu::StreamHandle>, Destroy> handle_;
+  LastOp last_op_;
 };
 
 /// One op on a stream, from its shape checks to its end. Converts to false on a dry stream: the op then returns.
@@ -106,6 +148,7 @@ class OpScope {
           double flops)
       : s_(s), info_{name, {outputs.begin(), outputs.size()}, {inputs.begin(), inputs.size()}, flops} {
     if (s.trace()) s.trace()->begin(info_);
+    if (s.on_gpu()) remember();
     // The operand lists live only until the constructor's full expression ends; end() is told name and FLOPs.
     info_.outputs = info_.inputs = {};
   }
@@ -117,6 +160,7 @@ class OpScope {
   explicit operator bool() const { return !s_.dry(); }
 
  private:
+  void remember();
   Stream& s_;
   OpInfo info_;
 };

@@ -39,37 +39,63 @@ std::vector<double> read(View t) {
   return out;
 }
 
-/// The arguments of a case in memory, each between two guard zones.
+/// The arguments of a case in the stream's device memory, each between two guard zones, and on the host.
 struct Arguments {
-  std::vector<std::vector<unsigned char>> memory;
-  std::vector<Tensor> tensors;
+  std::vector<std::vector<unsigned char>> memory;  // guard, array, guard
+  std::vector<Tensor> host;                        // the arrays within `memory`
+  std::vector<Tensor> tensors;                     // on the device; on the CPU the same as `host`
 
-  Arguments(const OpCase& c, DType dtype) {
+  Arguments(const OpCase& c, DType dtype, Stream& s) : s_(s) {
     for (const Arg& a : c.args) {
       DType d = dtype_of_arg(a, dtype);
       int64_t bytes = a.shape.numel() * size_of(d);
-      auto& m = memory.emplace_back(static_cast<size_t>(bytes + 2 * kGuard + 64), kGuardByte);
-      auto at = (reinterpret_cast<uintptr_t>(m.data()) + kGuard + 63) / 64 * 64;
-      Tensor t{at, d, a.shape};
-      tensors.push_back(t);
+      auto& m = memory.emplace_back(static_cast<size_t>(bytes + 2 * kGuard + kAlign), kGuardByte);
+      Tensor t{(reinterpret_cast<uintptr_t>(m.data()) + kGuard + kAlign - 1) / kAlign * kAlign, d, a.shape};
+      host.push_back(t);
       bool filled = a.role == Arg::input || a.role == Arg::inout;
       CHECK(!filled || static_cast<int64_t>(a.contents.size()) == a.shape.numel(), "{} {}: argument {} has {} values",
             c.op, c.name, a.name, a.contents.size());
       if (filled)
         write(t, a.contents);
       else
-        std::memset(reinterpret_cast<void*>(at), 0xff, static_cast<size_t>(bytes));  // NaN, or -1
+        std::memset(reinterpret_cast<void*>(t.at), 0xff, static_cast<size_t>(bytes));  // NaN, or -1
+      tensors.push_back(s.on_gpu() ? place_on_device(m, t) : t);
     }
   }
+
+  /// Makes `host` and the guard zones what the device has.
+  void download() {
+    for (size_t i = 0; i < buffers_.size(); ++i)
+      s_.download(memory[i].data(), {starts_[i], DType::u8, {static_cast<int64_t>(memory[i].size())}});
+  }
+
   std::string broken_guard(const OpCase& c) const {
     for (size_t i = 0; i < memory.size(); ++i) {
-      auto begin = reinterpret_cast<const unsigned char*>(tensors[i].at), end = begin + tensors[i].bytes();
+      auto begin = reinterpret_cast<const unsigned char*>(host[i].at), end = begin + host[i].bytes();
       for (auto p = memory[i].data(); p < memory[i].data() + memory[i].size(); ++p)
         if ((p < begin || p >= end) && *p != kGuardByte)
           return fmt::format("wrote outside {} (byte {} of {})", c.args[i].name, p - begin, end - begin);
     }
     return "";
   }
+
+ private:
+  /// A copy of `m` in device memory; returns where `t` is there. Both have the same alignment.
+  Tensor place_on_device(const std::vector<unsigned char>& m, Tensor t) {
+    const auto size = static_cast<int64_t>(m.size());
+    const auto offset = t.at - reinterpret_cast<uintptr_t>(m.data());
+    Buffer& buffer = buffers_.emplace_back(s_.device(), size + kAlign);
+    // The device's buffer is aligned, the host's is not: the copy starts where the array becomes aligned.
+    const uintptr_t at = buffer.at() + (kAlign - offset % kAlign) % kAlign;
+    starts_.push_back(at);
+    s_.upload({at, DType::u8, {size}}, m.data());
+    return {at + offset, t.dtype, t.shape};
+  }
+
+  static constexpr int64_t kAlign = 64;
+  Stream& s_;
+  std::vector<Buffer> buffers_;
+  std::vector<uintptr_t> starts_;
 };
 
 std::span<const unsigned char> bytes_of(View t) {
@@ -113,21 +139,22 @@ constexpr int64_t kPrepareScratch = 64 << 20;
 std::string execute(const OpCase& c, Stream& s, Arguments& a) {
   Stack big(s.device(), kPrepareScratch);
   if (c.prepare) c.prepare(s, a.tensors, big);
+  a.download();
   std::vector<std::vector<unsigned char>> before;
-  for (size_t i = 0; i < c.args.size(); ++i) {
-    auto bytes = bytes_of(a.tensors[i]);
+  for (Tensor t : a.host) {
+    auto bytes = bytes_of(t);
     before.emplace_back(bytes.begin(), bytes.end());
   }
+  auto touched = [&](size_t i) { return !std::ranges::equal(before[i], bytes_of(a.host[i])); };
   Stack scratch(s.device(), planned_scratch(c, a.tensors, s.device()));
+  a.download();
   for (size_t i = 0; i < c.args.size(); ++i)
-    if (!std::ranges::equal(before[i], bytes_of(a.tensors[i])))
-      return fmt::format("the dry run touched {}", c.args[i].name);
+    if (touched(i)) return fmt::format("the dry run touched {}", c.args[i].name);
   c.run(s, a.tensors, scratch);
-  s.sync();
+  a.download();
   if (scratch.top() != 0) return "scratch memory was not released";
   for (size_t i = 0; i < c.args.size(); ++i)
-    if (!is_output(c.args[i]) && !std::ranges::equal(before[i], bytes_of(a.tensors[i])))
-      return fmt::format("changed its input {}", c.args[i].name);
+    if (!is_output(c.args[i]) && touched(i)) return fmt::format("changed its input {}", c.args[i].name);
   return a.broken_guard(c);
 }
 
@@ -150,35 +177,35 @@ std::vector<double> random_ids(int64_t n, int64_t below, uint32_t seed) {
 }
 
 std::string check_case(const OpCase& c, DType dtype, Stream& s) {
-  Arguments a(c, dtype), again(c, dtype);
+  Arguments a(c, dtype, s), again(c, dtype, s);
   if (auto wrong = execute(c, s, a); !wrong.empty()) return wrong;
   if (auto wrong = execute(c, s, again); !wrong.empty()) return wrong;
 
   Arrays want;
   if (c.reference) {
-    Arguments clean(c, dtype);
+    Arguments clean(c, dtype, s);
     Stack big(s.device(), kPrepareScratch);
     if (c.prepare) c.prepare(s, clean.tensors, big);
-    for (Tensor t : clean.tensors) want.push_back(read(t));
+    clean.download();
+    for (Tensor t : clean.host) want.push_back(read(t));
     c.reference(want);
   } else {
     // The truth is the op's own f64 run on the arguments as rounded to the dtype.
     OpCase exact = c;
-    Arguments rounded(c, dtype);
-    for (size_t i = 0; i < c.args.size(); ++i)
-      if (c.args[i].role == Arg::input || c.args[i].role == Arg::inout)
-        exact.args[i].contents = read(rounded.tensors[i]);
-    Arguments truth(exact, DType::f64);
     ThreadPool pool(1);
     Stream cpu({}, pool);
+    Arguments rounded(c, dtype, cpu);
+    for (size_t i = 0; i < c.args.size(); ++i)
+      if (c.args[i].role == Arg::input || c.args[i].role == Arg::inout) exact.args[i].contents = read(rounded.host[i]);
+    Arguments truth(exact, DType::f64, cpu);
     if (auto wrong = execute(exact, cpu, truth); !wrong.empty()) return "in f64: " + wrong;
-    for (Tensor t : truth.tensors) want.push_back(read(t));
+    for (Tensor t : truth.host) want.push_back(read(t));
   }
   for (size_t i = 0; i < c.args.size(); ++i) {
     if (!is_output(c.args[i])) continue;
-    if (!std::ranges::equal(bytes_of(a.tensors[i]), bytes_of(again.tensors[i])))
+    if (!std::ranges::equal(bytes_of(a.host[i]), bytes_of(again.host[i])))
       return fmt::format("{}: two runs differ", c.args[i].name);
-    auto got = read(a.tensors[i]);
+    auto got = read(a.host[i]);
     double error = norm_error(got, want[i]), allowed = tolerance(dtype, c.product);
     if (c.args[i].kind == Arg::ids) allowed = 0;
     if (!(error <= allowed)) {
@@ -193,19 +220,19 @@ std::string check_case(const OpCase& c, DType dtype, Stream& s) {
 }
 
 std::string compare_streams(const OpCase& c, DType dtype, Stream& a, Stream& b) {
-  Arguments x(c, dtype), y(c, dtype);
+  Arguments x(c, dtype, a), y(c, dtype, b);
   if (auto wrong = execute(c, a, x); !wrong.empty()) return wrong;
   if (auto wrong = execute(c, b, y); !wrong.empty()) return wrong;
   for (size_t i = 0; i < c.args.size(); ++i)
-    if (!std::ranges::equal(bytes_of(x.tensors[i]), bytes_of(y.tensors[i]))) return c.args[i].name + " differs";
+    if (!std::ranges::equal(bytes_of(x.host[i]), bytes_of(y.host[i]))) return c.args[i].name + " differs";
   return "";
 }
 
 std::string check_gradient(const OpCase& c, Stream& s) {
   if (!c.gradient.forward) return "";
-  Arguments a(c, DType::f64);
+  Arguments a(c, DType::f64, s);
   if (auto wrong = execute(c, s, a); !wrong.empty()) return wrong;
-  Arguments probe(c, DType::f64);
+  Arguments probe(c, DType::f64, s);
   Stack scratch(s.device(), kPrepareScratch);
   auto loss = [&] {
     Scope scope(scratch);
@@ -251,7 +278,7 @@ Timing time_case(const OpCase& c, DType dtype, Stream& s) {
     }
     void end(const OpInfo&) override {}
   };
-  Arguments a(c, dtype);
+  Arguments a(c, dtype, s);
   Stack big(s.device(), kPrepareScratch);
   if (c.prepare) c.prepare(s, a.tensors, big);
   Timing timing;

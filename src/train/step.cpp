@@ -43,8 +43,8 @@ TrainStep::TrainStep(const Model& model, ParamStore& params, Communicator& tp, S
   CHECK(setup_.policy.size() == saved_.size());
 }
 
-void TrainStep::set_poison(bool poison) {
-  for (Stack* stack : {&stacks_.saved, &stacks_.unit, &stacks_.temp}) stack->set_poison(poison);
+void TrainStep::set_poison(Stream* stream) {
+  for (Stack* stack : {&stacks_.saved, &stacks_.unit, &stacks_.temp}) stack->set_poison(stream);
 }
 
 Ctx TrainStep::context(Stream& s, Mode mode) {

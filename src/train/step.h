@@ -50,7 +50,7 @@ class TrainStep {
 
   /// The stacks, with their peaks: what a dry step is run for. Ends the use of this object.
   Stacks take_stacks() && { return std::move(stacks_); }
-  void set_poison(bool poison);
+  void set_poison(Stream* stream);
 
  private:
   Ctx context(Stream& s, Mode mode);

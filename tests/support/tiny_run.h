@@ -47,7 +47,7 @@ struct TinyRun {
     Stacks planned = std::move(dry).take_stacks();
     saved_bytes = planned.saved.peak();
     step = std::make_unique<TrainStep>(*model, params, tp, setup, Stacks::like(planned, s.device()), scalars.device());
-    step->set_poison(true);
+    step->set_poison(&s);
   }
 
   StepScalars run(int64_t n, float learning_rate = 1e-3f) {

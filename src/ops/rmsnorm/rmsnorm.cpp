@@ -4,6 +4,7 @@
 
 #include "core/simd.h"
 #include "ops/partial_sums.h"
+#include "ops/rmsnorm/rmsnorm_gpu.h"
 
 namespace chiron {
 namespace {
@@ -26,6 +27,8 @@ void rmsnorm(Stream& s, Tensor y, Tensor rstd, View x, View w, float eps) {
         "rmsnorm of {} {}", name_of(x.dtype), x.shape.str());
   OpScope op(s, "rmsnorm", {y, rstd}, {x, w}, 4.0 * static_cast<double>(x.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::rmsnorm(s, y, rstd, x, w, eps);
   by_float(x.dtype, [&]<class T>() {
     using A = Acc<T>;
     const T *px = x.data<T>(), *pw = w.data<T>();
