@@ -136,6 +136,11 @@ class CheckDag(Sandbox):
         self.assertIn("600 lines of tests, 607 of their cases", text)
         self.refused({"src/core/rest.cpp": "\n" * 183}, "src/: 20000 lines")
 
+    def test_the_gpu_back_end_is_counted_apart(self):
+        text = self.passes({"src/gpu/lanes.h": "#pragma once" + "\n" * 5, "src/ops/add/add.cu": "\n" * 7,
+                            "src/ops/add/add_gpu.h": "#pragma once" + "\n" * 11})
+        self.assertIn("src: 17 lines without tests (fewer than 20000 allowed), 23 of the GPU back end", text)
+
     def test_file_names_are_unique(self):
         self.refused({"src/core/config.h": "#pragma once\n", "src/train/config.h": "#pragma once\n"},
                      "the same file name as src/core/config.h")

@@ -33,10 +33,14 @@ ALLOWED = {
 MAX_COLUMNS = 120  # of a line in src/, tests/, tools/
 DATA = "tests/golden/"  # reference data and the script that made it, kept as they came
 MAX_LINES = 600  # of a file in src/
-MAX_TOTAL = 20000  # src/ without tests stays below
+MAX_TOTAL = 20000  # src/ without tests and without the GPU back end stays below
+MAX_GPU = 10000  # the GPU back end stays below
 # Tests, with what they share; and the cases of ops that they run over: arguments, naive references, how to compare.
 TESTS = re.compile(r"_test\.\w+$|testing\.h$")
 CASES = re.compile(r"_cases\.(h|cpp)$|^op_case\w*\.(h|cpp)$")
+
+# The GPU back end: the contract, what fulfils it, and each op's kernels.
+GPU_FILES = re.compile(r"^gpu/|\.cuh?$|_gpu\.h$")
 
 # Our own macros and where they are defined; then those that a library's header reads before it is included.
 MACROS = {
@@ -166,7 +170,7 @@ class Checker:
                 self.problem(path, number, f"{len(line)} columns, at most {MAX_COLUMNS}")
 
     def run(self):
-        total = tests = cases = largest = 0
+        total = tests = cases = device = largest = 0
         largest_path = None
         names = {}
         if not self.src.is_dir():
@@ -209,12 +213,17 @@ class Checker:
                     tests += lines
                 elif CASES.search(path.name):
                     cases += lines
+                elif GPU_FILES.search(path.relative_to(self.src).as_posix()):
+                    device += lines
                 else:
                     total += lines
         if total >= MAX_TOTAL:
             self.problems.append(f"src/: {total} lines without tests, fewer than {MAX_TOTAL} are allowed")
+        if device >= MAX_GPU:
+            self.problems.append(f"src/: {device} lines of GPU back end, fewer than {MAX_GPU} are allowed")
         where = f" ({largest_path.relative_to(self.root)})" if largest_path else ""
-        print(f"src: {total} lines without tests (fewer than {MAX_TOTAL} allowed), {tests} lines of tests, "
+        print(f"src: {total} lines without tests (fewer than {MAX_TOTAL} allowed), {device} of the GPU back end "
+              f"(fewer than {MAX_GPU}), {tests} lines of tests, "
               f"{cases} of their cases; largest file {largest}{where}, at most {MAX_LINES}")
         for line in self.problems:
             print(line)

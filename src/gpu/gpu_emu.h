@@ -253,4 +253,4 @@ int launch(StreamHandle s, const Launch& how, void (*kernel)(P...), P... argumen
 }  // namespace vendor
 }  // namespace chiron::gpu
 
-#include "gpu/launch.h"
+#include "gpu/vendor_launch.h"

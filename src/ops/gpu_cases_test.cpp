@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/testing.h"
+#include "core/gpu_testing.h"
 #include "ops/all_cases.h"
 
 namespace chiron {
