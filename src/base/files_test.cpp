@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/temp_dir.h"
 
 namespace chiron {
@@ -22,15 +23,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const IoError& e) {
-    return e.what();
-  }
-  return "no IoError";
-}
 
 /// Runs f in a child process; returns its wait status.
 int in_child(const std::function<void()>& f) {
@@ -102,17 +94,18 @@ TEST_F(Files, LargeWritesKeepTheirOrder) {
 }
 
 TEST_F(Files, ErrorsNameFileActionAndReason) {
-  EXPECT_THAT(message_of([&] { read_file(dir / "none"); }),
+  EXPECT_THAT(message_of<IoError>([&] { read_file(dir / "none"); }),
               AllOf(HasSubstr("cannot open"), HasSubstr("/none"), HasSubstr("No such file")));
-  EXPECT_THAT(message_of([&] { read_file(dir.path()); }), HasSubstr("directory"));
-  EXPECT_THAT(message_of([&] { MappedFile(dir.path()); }), HasSubstr("directory"));
-  EXPECT_THAT(message_of([&] { write_file(dir / "no/such", "x"); }),
+  EXPECT_THAT(message_of<IoError>([&] { read_file(dir.path()); }), HasSubstr("directory"));
+  EXPECT_THAT(message_of<IoError>([&] { MappedFile(dir.path()); }), HasSubstr("directory"));
+  EXPECT_THAT(message_of<IoError>([&] { write_file(dir / "no/such", "x"); }),
               AllOf(HasSubstr("no/such"), HasSubstr("No such file")));
   write_file(dir / "file", "12345");
-  EXPECT_THAT(message_of([&] { read_file(dir / "file", 4); }), AllOf(HasSubstr("/file"), HasSubstr("4 bytes")));
-  EXPECT_THAT(message_of([&] { make_directories(dir / "file/sub"); }), HasSubstr("/file"));
-  EXPECT_THAT(message_of([&] { list_directory(dir / "none"); }), HasSubstr("/none"));
-  EXPECT_THAT(message_of([&] { rename_path(dir / "none", dir / "b"); }), HasSubstr("/none"));
+  EXPECT_THAT(message_of<IoError>([&] { read_file(dir / "file", 4); }),
+              AllOf(HasSubstr("/file"), HasSubstr("4 bytes")));
+  EXPECT_THAT(message_of<IoError>([&] { make_directories(dir / "file/sub"); }), HasSubstr("/file"));
+  EXPECT_THAT(message_of<IoError>([&] { list_directory(dir / "none"); }), HasSubstr("/none"));
+  EXPECT_THAT(message_of<IoError>([&] { rename_path(dir / "none", dir / "b"); }), HasSubstr("/none"));
 }
 
 TEST_F(Files, DirectoriesAndTrees) {
@@ -186,7 +179,7 @@ TEST_F(Files, LockRefusesASecondAndNamesTheFirst) {
   std::string path = dir / "lock";
   {
     FileLock lock(path);
-    EXPECT_THAT(message_of([&] { FileLock second(path); }),
+    EXPECT_THAT(message_of<IoError>([&] { FileLock second(path); }),
                 AllOf(HasSubstr(path), HasSubstr(fmt::format("process {}:", getpid()))));
     EXPECT_FALSE(FileLock::attempt(path).has_value());
     FileLock moved = std::move(lock);
@@ -207,7 +200,7 @@ TEST_F(Files, LockDiesWithItsProcess) {
   }
   char c;
   ASSERT_EQ(::read(ready[0], &c, 1), 1);
-  EXPECT_THAT(message_of([&] { FileLock second(path); }), HasSubstr(fmt::format("process {}:", pid)));
+  EXPECT_THAT(message_of<IoError>([&] { FileLock second(path); }), HasSubstr(fmt::format("process {}:", pid)));
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
   FileLock second(path);
@@ -267,7 +260,7 @@ TEST_F(Files, FailureAtEveryOperationIsNamedAndKeepsTheOldFile) {
   for (int64_t n = 1; n <= 5; ++n) {
     write_file(path, "old");
     set_file_faults({.fail_at = n, .error = n == 3 ? EIO : ENOSPC, .lasting = true});
-    EXPECT_THAT(message_of([&] { write_file(path, "newer"); }),
+    EXPECT_THAT(message_of<IoError>([&] { write_file(path, "newer"); }),
                 AllOf(HasSubstr(n == 5 ? dir.path() : path), HasSubstr(n == 3 ? "Input/output" : "disk is full")));
     set_file_faults({});
     EXPECT_EQ(read_file(path), n <= 4 ? "old" : "newer");
@@ -279,7 +272,7 @@ TEST_F(Files, RealFullDevice) {
   if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
   FileWriter writer("/dev/full", FileWriter::Mode::append);
   writer.write("x");
-  EXPECT_THAT(message_of([&] { writer.flush(); }), AllOf(HasSubstr("/dev/full"), HasSubstr("disk is full")));
+  EXPECT_THAT(message_of<IoError>([&] { writer.flush(); }), AllOf(HasSubstr("/dev/full"), HasSubstr("disk is full")));
 }
 
 TEST_F(Files, UnfinishedOnesAreRemovedAndNothingElse) {

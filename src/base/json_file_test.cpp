@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/temp_dir.h"
 
 namespace chiron {
@@ -15,15 +16,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const DataError& e) {
-    return e.what();
-  }
-  return "no DataError";
-}
 
 JsonObject read(const std::string& text) {
   TempDir dir;
@@ -56,7 +48,7 @@ TEST(JsonFile, WrongTypesNameFileAndKey) {
   JsonObject o = read(R"({"n_layer": "12", "eps": "x", "tie": 1, "act": 3, "eos": [1, "x"], "rope": {"factor": []},
                           "big": 18446744073709551615, "half": 1.5, "a": [1]})");
   auto complains = [&](const std::function<void()>& f, const char* key, const char* found) {
-    EXPECT_THAT(message_of(f), AllOf(HasSubstr("config.json"), HasSubstr(key), HasSubstr(found)));
+    EXPECT_THAT(message_of<DataError>(f), AllOf(HasSubstr("config.json"), HasSubstr(key), HasSubstr(found)));
   };
   complains([&] { o.integer("n_layer", 3); }, "n_layer", "\"12\", expected an integer");
   complains([&] { o.integer("half"); }, "half", "1.5");
@@ -72,15 +64,16 @@ TEST(JsonFile, WrongTypesNameFileAndKey) {
 }
 
 TEST(JsonFile, BadFiles) {
-  EXPECT_THAT(message_of([] { read("{\"a\": 1,\n  \"b\" 2}"); }),
+  EXPECT_THAT(message_of<DataError>([] { read("{\"a\": 1,\n  \"b\" 2}"); }),
               AllOf(HasSubstr("config.json:2:"), HasSubstr("JSON")));
-  EXPECT_THAT(message_of([] { read(""); }), HasSubstr("config.json:1:1"));
-  EXPECT_THAT(message_of([] { read("[1]"); }), HasSubstr("expected an object"));
-  EXPECT_THAT(message_of([] { read(R"({"a": 1, "b": {"a": 2}, "a": 3})"); }), HasSubstr("\"a\" stands twice"));
-  EXPECT_THAT(message_of([] { read("{\"a\": 1} x"); }), HasSubstr("config.json:1:"));
-  EXPECT_THAT(message_of([] { read("{\"\xff\": 1}"); }), HasSubstr("config.json:1:"));
-  EXPECT_THAT(message_of([] { read(std::string("{}\0x", 4)); }), HasSubstr("config.json:1:3"));
-  EXPECT_THAT(message_of([] { read("{\"a\": 1e999}"); }), HasSubstr("out of range"));
+  EXPECT_THAT(message_of<DataError>([] { read(""); }), HasSubstr("config.json:1:1"));
+  EXPECT_THAT(message_of<DataError>([] { read("[1]"); }), HasSubstr("expected an object"));
+  EXPECT_THAT(message_of<DataError>([] { read(R"({"a": 1, "b": {"a": 2}, "a": 3})"); }),
+              HasSubstr("\"a\" stands twice"));
+  EXPECT_THAT(message_of<DataError>([] { read("{\"a\": 1} x"); }), HasSubstr("config.json:1:"));
+  EXPECT_THAT(message_of<DataError>([] { read("{\"\xff\": 1}"); }), HasSubstr("config.json:1:"));
+  EXPECT_THAT(message_of<DataError>([] { read(std::string("{}\0x", 4)); }), HasSubstr("config.json:1:3"));
+  EXPECT_THAT(message_of<DataError>([] { read("{\"a\": 1e999}"); }), HasSubstr("out of range"));
 }
 
 }  // namespace

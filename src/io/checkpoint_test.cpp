@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/json_file.h"
 #include "base/temp_dir.h"
 #include "io/checkpoint_testing.h"
@@ -19,15 +19,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const DataError& e) {
-    return e.what();
-  }
-  return "no DataError";
-}
 
 struct Checkpoints : testing::Test {
   TempDir temp;
@@ -56,7 +47,7 @@ TEST_F(Checkpoints, RoundTrip) {
   EXPECT_EQ(checkpoint.state()["step"], 120);
   EXPECT_EQ(checkpoint.extra("config.yaml"), "step: 120\n");
   EXPECT_FALSE(checkpoint.has_extra("tune.json"));
-  EXPECT_THAT(message_of([&] { checkpoint.extra("tune.json"); }), HasSubstr("no tune.json"));
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint.extra("tune.json"); }), HasSubstr("no tune.json"));
   EXPECT_THAT(checkpoint.names(), ElementsAre("c_attn.weight", "exp_avg.c_attn.weight", "ln.weight", "scale"));
   EXPECT_EQ(checkpoint.shape("c_attn.weight"), (Shape{5, 12}));
   EXPECT_TRUE(state.equals(checkpoint));
@@ -104,18 +95,18 @@ TEST_F(Checkpoints, NamesThatDoNotFitAreListed) {
   save(1);
   Checkpoint checkpoint(dir + "/step-00000001");
   std::vector<std::string> names = checkpoint.names();
-  EXPECT_EQ(message_of([&] { checkpoint.check_names(names); }), "no DataError");
+  EXPECT_EQ(message_of<DataError>([&] { checkpoint.check_names(names); }), "no error");
   names.erase(names.begin());
   names.push_back("lm_head.weight");
-  EXPECT_THAT(message_of([&] { checkpoint.check_names(names); }),
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint.check_names(names); }),
               AllOf(HasSubstr("step-00000001"), HasSubstr("missing: lm_head.weight"),
                     HasSubstr("not asked for: c_attn.weight")));
   std::vector<float> x(60);
   View view{reinterpret_cast<uintptr_t>(x.data()), DType::f32, {12, 5}};
   StatePart part{"c_attn.weight", Rows(view), false, {{0, 0}, {12, 5}}, {12, 5}};
-  EXPECT_THAT(message_of([&] { checkpoint.read(part); }), HasSubstr("(5, 12), expected (12, 5)"));
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint.read(part); }), HasSubstr("(5, 12), expected (12, 5)"));
   part.name = "none";
-  EXPECT_THAT(message_of([&] { checkpoint.read(part); }), HasSubstr("no tensor none"));
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint.read(part); }), HasSubstr("no tensor none"));
 }
 
 TEST_F(Checkpoints, SavedByThreeRanksReadByTwo) {
@@ -154,7 +145,7 @@ TEST_F(Checkpoints, SavedByThreeRanksReadByTwo) {
   checkpoint.read(vector);
   EXPECT_THAT(norm, ElementsAre(1, 2, 3));
   checkpoint.read(rows(back, 8, 10, "hole"));
-  EXPECT_THAT(message_of([&] { checkpoint.read(rows(back, 0, 10, "hole")); }),
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint.read(rows(back, 0, 10, "hole")); }),
               AllOf(HasSubstr("tensor hole"), HasSubstr("36 of the 60")));
 }
 
@@ -191,32 +182,33 @@ TEST_F(Checkpoints, EveryFlippedByteIsFound) {
       FileWriter out(path);
       out.write(damaged);
       out.close();
-      ASSERT_THAT(message_of([&] { Checkpoint checkpoint(info.path); }), AllOf(HasSubstr(info.path), HasSubstr(name)))
+      ASSERT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(info.path); }),
+                  AllOf(HasSubstr(info.path), HasSubstr(name)))
           << i;
     }
     for (const std::string& other : {text + "x", text.substr(0, text.size() - 1), std::string()}) {
       write_file(path, other);
-      ASSERT_THAT(message_of([&] { Checkpoint checkpoint(info.path); }), HasSubstr(name));
+      ASSERT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(info.path); }), HasSubstr(name));
     }
     remove_file(path);
-    ASSERT_THAT(message_of([&] { Checkpoint checkpoint(info.path); }), HasSubstr(name));
+    ASSERT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(info.path); }), HasSubstr(name));
     write_file(path, text);
   }
   EXPECT_TRUE(state.equals(Checkpoint(info.path)));
 }
 
 TEST_F(Checkpoints, FilesThatAreNoCheckpoint) {
-  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(dir); }), HasSubstr("no checkpoint folder"));
+  EXPECT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(dir); }), HasSubstr("no checkpoint folder"));
   make_directories(dir);
-  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(dir); }), HasSubstr("COMPLETE is missing"));
+  EXPECT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(dir); }), HasSubstr("COMPLETE is missing"));
   std::string manifest = R"({"format_version": 2, "step": 1, "files": {}})";
   write_file(dir + "/manifest.json", manifest);
   write_file(dir + "/COMPLETE", fmt::format("manifest.json xxh3_128 {}\n", hash128(manifest).hex()));
-  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(dir); }), HasSubstr("format_version is 2"));
+  EXPECT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(dir); }), HasSubstr("format_version is 2"));
   manifest = R"({"format_version": 1, "step": 1, "files": {"../x": {"size": 1, "xxh3_128": ""}}})";
   write_file(dir + "/manifest.json", manifest);
   write_file(dir + "/COMPLETE", fmt::format("manifest.json xxh3_128 {}\n", hash128(manifest).hex()));
-  EXPECT_THAT(message_of([&] { Checkpoint checkpoint(dir); }), HasSubstr("../x"));
+  EXPECT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(dir); }), HasSubstr("../x"));
 }
 
 TEST_F(Checkpoints, PruneKeepsTheNewest) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/temp_dir.h"
 #include "io/box_copy.h"
 
@@ -18,15 +19,6 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 std::string golden(const std::string& name) { return std::string(CHIRON_SOURCE_DIR) + "/tests/golden/" + name; }
 
