@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 #include <utility>
@@ -273,6 +274,32 @@ void rename_path(const std::string& from, const std::string& to) {
     throw_io_error("rename " + from + " to", to, errno);
 }
 
+bool exchange_paths(const std::string& a, const std::string& b) {
+  int r =
+      operate(Op::takes_none, [&] { return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE); });
+  if (r == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) return false;
+  throw_io_error("exchange " + a + " with", b, errno);
+}
+
+std::string renamable_directory(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::string to = path;
+  while (to.size() > 1 && to.back() == '/') to.pop_back();
+  if (to.empty() || to == "/") throw ConfigError("\"{}\" is no folder to write to", path);
+  const std::string name = to.substr(to.rfind('/') + 1);
+  std::error_code error;
+  const bool link = fs::is_symlink(to, error);
+  if (link || name == "." || name == "..") {
+    std::string own = fs::canonical(to, error).string();
+    if (error) own = fs::read_symlink(to, error).string();
+    throw ConfigError("{} is {}: the folder is renamed into its place at the end, so name it by its own path{}", path,
+                      link ? "a link" : "no name", own.empty() ? "" : ", " + own);
+  }
+  if (fs::exists(to, error) && !directory_exists(to)) throw ConfigError("{} is a file; name a folder", path);
+  return to;
+}
+
 void remove_file(const std::string& path) { remove_entry(path, false); }
 
 void remove_tree(const std::string& path) {
@@ -334,12 +361,51 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
+FileReader::FileReader(std::string path) : path_(std::move(path)) {
+  struct stat info;
+  fd_ = open_to_read(path_, info);
+  size_ = info.st_size;
+}
+
+FileReader::~FileReader() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+FileReader::FileReader(FileReader&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+void FileReader::read(int64_t offset, void* to, size_t bytes) const {
+  CHECK(offset >= 0 && offset + static_cast<int64_t>(bytes) <= size_);
+  for (auto* at = static_cast<char*>(to); bytes > 0;) {
+    ssize_t n = ::pread(fd_, at, bytes, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw_io_error("read", path_, errno);
+    if (n == 0)
+      throw IoError("cannot read {}: it ends at byte {}, and had {} when it was opened: something has cut it short",
+                    path_, offset, size_);
+    at += n;
+    offset += n;
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+bool FileLock::in_place() const {
+  struct stat held, there;
+  return ::fstat(fd_, &held) == 0 && ::stat(path_.c_str(), &there) == 0 && held.st_dev == there.st_dev &&
+         held.st_ino == there.st_ino;
+}
+
 bool FileLock::take(const std::string& path, bool wait) {
-  fd_ = operate(Op::takes_space, [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
-  if (fd_ < 0) throw_io_error("create the lock", path, errno);
+  path_ = path;
   int result;
-  do result = ::flock(fd_, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
-  while (result != 0 && errno == EINTR);
+  for (;;) {
+    fd_ = operate(Op::takes_space, [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+    if (fd_ < 0) throw_io_error("create the lock", path, errno);
+    do result = ::flock(fd_, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
+    while (result != 0 && errno == EINTR);
+    if (result != 0 || in_place()) break;
+    ::close(std::exchange(fd_, -1));  // its owner has removed it meanwhile
+  }
   if (result == 0) {
     // Who holds the lock is only told to others: a full disk must not keep anybody from taking it.
     std::string pid = fmt::format("{}\n", getpid());
@@ -354,7 +420,11 @@ bool FileLock::take(const std::string& path, bool wait) {
 
 FileLock::FileLock(const std::string& path) {
   if (take(path, false)) return;
-  std::string holder = read_file(path, 64);
+  std::string holder;
+  try {
+    holder = read_file(path, 64);
+  } catch (const IoError&) {  // gone meanwhile
+  }
   while (!holder.empty() && holder.back() == '\n') holder.pop_back();
   throw IoError("{} is locked by {}: only one process at a time may work here; wait for it or stop it", path,
                 holder.empty() ? "another process" : "process " + holder);
@@ -376,6 +446,6 @@ FileLock::~FileLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+FileLock::FileLock(FileLock&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
 }  // namespace chiron

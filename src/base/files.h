@@ -92,6 +92,11 @@ void make_directories(const std::string& path);
 /// Renames a file or directory within one file system; a file or empty directory at `to` is replaced. Not durable
 /// before fsync_directory of the folder.
 void rename_path(const std::string& from, const std::string& to);
+/// Lets two files or directories change places in one step. Returns false where the file system cannot.
+bool exchange_paths(const std::string& a, const std::string& b);
+/// The name of a directory that is built beside its place and renamed: `path` without slashes at its end. ConfigError,
+/// saying what to do, for what no renamed directory can replace: nothing, ".", "..", a link, a file.
+std::string renamable_directory(const std::string& path);
 /// Removes one file. One that is missing is fine.
 void remove_file(const std::string& path);
 /// Removes a file or a directory with all it holds; links are removed, not followed. A missing path is fine.
@@ -122,8 +127,29 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+/// A file open for reading at any place, by any number of threads.
+class FileReader {
+ public:
+  explicit FileReader(std::string path);
+  ~FileReader();
+  FileReader(FileReader&& other) noexcept;
+  FileReader& operator=(FileReader&&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// Bytes when it was opened.
+  int64_t size() const { return size_; }
+  /// `bytes` bytes from `offset` on, which size() includes; IoError also if the file has become shorter.
+  void read(int64_t offset, void* to, size_t bytes) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+};
+
 /// An exclusive lock, held as long as this object and the process live: a killed process leaves none behind. The file
-/// holds the owner's process id and stays when the lock goes. Excludes threads of one process from each other too.
+/// holds the owner's process id and stays when the lock goes; the owner may remove it before. Excludes threads of one
+/// process from each other too.
 class FileLock {
  public:
   /// Throws IoError, naming the process that holds it, if the lock is taken.
@@ -136,11 +162,15 @@ class FileLock {
   FileLock(FileLock&& other) noexcept;
   FileLock& operator=(FileLock&&) = delete;
 
+  /// Whether the file that is locked is still the one at its path: not removed, moved or replaced.
+  bool in_place() const;
+
  private:
   FileLock() = default;
   /// Whether the lock was taken; throws on all other failures.
   bool take(const std::string& path, bool wait);
 
+  std::string path_;
   int fd_ = -1;
 };
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <thread>
@@ -221,6 +222,84 @@ TEST_F(Files, LockWaits) {
   first.reset();
   waiter.join();
   EXPECT_TRUE(in_order);
+}
+
+TEST_F(Files, ALockKnowsWhetherItsFileIsInPlace) {
+  const std::string path = dir / "run/lock", moved = dir / "moved";
+  make_directories(dir / "run");
+  std::optional<FileLock> lock(path);
+  EXPECT_TRUE(lock->in_place());
+  rename_path(dir / "run", moved);
+  EXPECT_FALSE(lock->in_place());
+  make_directories(dir / "run");
+  FileLock other(path);
+  EXPECT_FALSE(lock->in_place()) << "another file of the same name";
+  EXPECT_TRUE(other.in_place());
+}
+
+TEST_F(Files, WhoWaitsForALockThatIsRemovedTakesTheNewOne) {
+  const std::string path = dir / "lock";
+  std::optional<FileLock> first(path);
+  std::thread waiter([&] {
+    FileLock lock = FileLock::wait(path);
+    EXPECT_TRUE(lock.in_place());
+    EXPECT_FALSE(FileLock::attempt(path)) << "nobody else has it";
+  });
+  usleep(20000);
+  remove_file(path);
+  first.reset();
+  waiter.join();
+}
+
+TEST_F(Files, AReaderOfAFileThatIsCutShortSaysSo) {
+  const std::string path = dir / "a";
+  write_file(path, "0123456789");
+  FileReader file(path);
+  EXPECT_EQ(file.size(), 10);
+  char bytes[4] = {};
+  file.read(6, bytes, 4);
+  EXPECT_EQ(std::string(bytes, 4), "6789");
+  ASSERT_EQ(truncate(path.c_str(), 8), 0);
+  EXPECT_THAT(message_of<IoError>([&] { file.read(6, bytes, 4); }),
+              AllOf(HasSubstr(path), HasSubstr("ends at byte 8, and had 10")));
+  file.read(4, bytes, 4);
+  EXPECT_THAT(message_of<IoError>([&] { FileReader(dir / "none"); }), HasSubstr(dir / "none"));
+  EXPECT_THAT(message_of<IoError>([&] { FileReader(dir.path()); }), HasSubstr("directory"));
+}
+
+TEST_F(Files, ExchangedPathsHoldEachOthersContent) {
+  make_directories(dir / "a");
+  write_file(dir / "a/x", "x");
+  make_directories(dir / "b/sub");
+  ASSERT_TRUE(exchange_paths(dir / "a", dir / "b"));
+  EXPECT_THAT(list_directory(dir / "a"), ElementsAre("sub"));
+  EXPECT_EQ(read_file(dir / "b/x"), "x");
+  EXPECT_THAT(message_of<IoError>([&] { exchange_paths(dir / "a", dir / "none"); }), HasSubstr(dir / "none"));
+  set_file_faults({.fail_at = 1, .error = EINVAL});
+  EXPECT_FALSE(exchange_paths(dir / "a", dir / "b")) << "as a file system that cannot";
+}
+
+TEST_F(Files, WhatNoRenamedDirectoryCanReplace) {
+  make_directories(dir / "real");
+  write_file(dir / "file", "");
+  std::filesystem::create_symlink(dir / "real", dir / "link");
+  std::filesystem::create_symlink("gone/away", dir / "dangling");
+  EXPECT_EQ(renamable_directory(dir / "real//"), dir / "real");
+  EXPECT_EQ(renamable_directory(dir / "new"), dir / "new");
+  EXPECT_EQ(renamable_directory("new"), "new");
+  const std::pair<std::string, std::string> refused[] = {
+      {dir / "link", "is a link: the folder is renamed into its place at the end, so name it by its own path, " +
+                         std::filesystem::canonical(dir / "real").string()},
+      {dir / "link/", "is a link"},
+      {dir / "dangling", "its own path, gone/away"},
+      {dir / "real/.", "is no name"},
+      {dir / "real/..", "is no name"},
+      {".", std::filesystem::current_path().string()},
+      {dir / "file", "is a file"},
+      {"", "\"\" is no folder"},
+      {"//", "\"//\" is no folder"}};
+  for (const auto& [path, message] : refused)
+    EXPECT_THAT(message_of<ConfigError>([&] { renamable_directory(path); }), HasSubstr(message)) << path;
 }
 
 TEST_F(Files, CrashAtEveryOperationLeavesOldOrNew) {
