@@ -31,22 +31,45 @@ std::string shown(const json& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
+/// A text as the parser reads it; keeps track of how far that is.
+struct Cursor {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  const char* at;
+  const char** reached;
+  reference operator*() const { return *at; }
+  Cursor& operator++() {
+    *reached = ++at;
+    return *this;
+  }
+  bool operator==(const Cursor& o) const { return at == o.at; }
+};
+
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& file) {
+  constexpr int kMaxDepth = 64;
   // The library would take a zero byte for the end of the text.
   if (size_t zero = text.find('\0'); zero != std::string_view::npos)
     throw DataError("{}:{}: not valid JSON: a zero byte", file, place(text, zero));
+  const char* reached = text.data();
+  auto here = [&] { return fmt::format("{}:{}", file, place(text, static_cast<size_t>(reached - text.data()) - 1)); };
   std::vector<std::set<std::string>> open_objects;
-  auto watch = [&](int, json::parse_event_t event, json& value) {
+  auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    const bool opens = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    if (opens && depth >= kMaxDepth) throw DataError("{}: nested too deeply: more than {} levels", here(), kMaxDepth);
     if (event == json::parse_event_t::object_start) open_objects.emplace_back();
     if (event == json::parse_event_t::object_end) open_objects.pop_back();
     if (event == json::parse_event_t::key && !open_objects.back().insert(value.get<std::string>()).second)
-      throw DataError("{}: the key {} stands twice in one object", file, shown(value));
+      throw DataError("{}: the key {} stands twice in one object", here(), shown(value));
     return true;
   };
   try {
-    return json::parse(text, watch);
+    return json::parse(Cursor{text.data(), &reached}, Cursor{text.data() + text.size(), &reached}, watch);
   } catch (const json::parse_error& e) {
     // The library's message starts with its own code and position; what it says begins after "error".
     std::string what = e.what();
@@ -54,19 +77,19 @@ json parse_json(std::string_view text, const std::string& file) {
     throw DataError("{}:{}: not valid JSON: {}", file, place(text, e.byte ? e.byte - 1 : 0),
                     colon == std::string::npos ? what : what.substr(colon + 2));
   } catch (const json::out_of_range& e) {
-    throw DataError("{}: a number is out of range: {}", file, e.what());
+    std::string what = e.what();
+    throw DataError("{}: a number is out of range: {}", here(), what.substr(std::min(what.find('\''), what.size())));
   }
 }
 
-JsonObject JsonObject::read(const std::string& path) {
-  json value = parse_json(read_file(path), path);
-  if (!value.is_object()) throw DataError("{}: found {}, expected an object {{...}}", path, shown(value));
-  return JsonObject(value, path);
-}
+JsonObject JsonObject::read(const std::string& path) { return JsonObject(parse_json(read_file(path), path), path); }
 
 JsonObject::JsonObject(const json& object, std::string file, std::string key_path)
     : json_(std::make_unique<json>(object)), file_(std::move(file)), key_path_(std::move(key_path)) {
-  CHECK(json_->is_object());
+  if (json_->is_object()) return;
+  if (key_path_.ends_with('.')) key_path_.pop_back();
+  throw DataError("{}: {} is {}, expected an object {{...}}", file_, key_path_.empty() ? "the top level" : key_path_,
+                  shown(*json_));
 }
 JsonObject::~JsonObject() = default;
 JsonObject::JsonObject(JsonObject&&) noexcept = default;
@@ -90,34 +113,40 @@ const json& JsonObject::at(std::string_view key) const {
   throw DataError("{}: the key {}{} is missing", file_, key_path_, key);
 }
 
-void JsonObject::wrong(std::string_view key, const json& value, std::string_view allowed) const {
-  throw DataError("{}: {}{} is {}, expected {}", file_, key_path_, key, shown(value), allowed);
+void JsonObject::wrong(std::string_view key, std::string_view allowed) const {
+  throw DataError("{}: {}{} is {}, expected {}", file_, key_path_, key, shown(at(key)), allowed);
 }
 
 int64_t JsonObject::integer(std::string_view key) const {
   const json& value = at(key);
-  if (!is_int64(value)) wrong(key, value, "an integer");
+  if (!is_int64(value)) wrong(key, "an integer");
   return value.get<int64_t>();
 }
 int64_t JsonObject::integer(std::string_view key, int64_t fallback) const { return has(key) ? integer(key) : fallback; }
 
+int64_t JsonObject::count(std::string_view key) const {
+  const int64_t n = integer(key);
+  if (n < 0) wrong(key, "a number, 0 or more");
+  return n;
+}
+
 double JsonObject::number(std::string_view key) const {
   const json& value = at(key);
-  if (!value.is_number()) wrong(key, value, "a number");
+  if (!value.is_number()) wrong(key, "a number");
   return value.get<double>();
 }
 double JsonObject::number(std::string_view key, double fallback) const { return has(key) ? number(key) : fallback; }
 
 bool JsonObject::boolean(std::string_view key) const {
   const json& value = at(key);
-  if (!value.is_boolean()) wrong(key, value, "true or false");
+  if (!value.is_boolean()) wrong(key, "true or false");
   return value.get<bool>();
 }
 bool JsonObject::boolean(std::string_view key, bool fallback) const { return has(key) ? boolean(key) : fallback; }
 
 std::string JsonObject::text(std::string_view key) const {
   const json& value = at(key);
-  if (!value.is_string()) wrong(key, value, "a string");
+  if (!value.is_string()) wrong(key, "a string");
   return value.get<std::string>();
 }
 std::string JsonObject::text(std::string_view key, std::string_view fallback) const {
@@ -125,9 +154,15 @@ std::string JsonObject::text(std::string_view key, std::string_view fallback) co
 }
 
 JsonObject JsonObject::object(std::string_view key) const {
+  return JsonObject(at(key), file_, fmt::format("{}{}.", key_path_, key));
+}
+
+std::vector<JsonObject> JsonObject::objects(std::string_view key) const {
   const json& value = at(key);
-  if (!value.is_object()) wrong(key, value, "an object {...}");
-  return JsonObject(value, file_, fmt::format("{}{}.", key_path_, key));
+  if (!value.is_array()) wrong(key, "a list of objects");
+  std::vector<JsonObject> all;
+  for (const json& item : value) all.emplace_back(item, file_, fmt::format("{}{}[{}].", key_path_, key, all.size()));
+  return all;
 }
 
 std::vector<int64_t> JsonObject::integers(std::string_view key) const {
@@ -136,7 +171,7 @@ std::vector<int64_t> JsonObject::integers(std::string_view key) const {
   if (!value->is_array()) return {integer(key)};
   std::vector<int64_t> all;
   for (const json& item : *value) {
-    if (!is_int64(item)) wrong(key, *value, "an integer or a list of integers");
+    if (!is_int64(item)) wrong(key, "an integer or a list of integers");
     all.push_back(item.get<int64_t>());
   }
   return all;
@@ -148,7 +183,7 @@ std::vector<std::string> JsonObject::texts(std::string_view key) const {
   if (!value->is_array()) return {text(key)};
   std::vector<std::string> all;
   for (const json& item : *value) {
-    if (!item.is_string()) wrong(key, *value, "a string or a list of strings");
+    if (!item.is_string()) wrong(key, "a string or a list of strings");
     all.push_back(item.get<std::string>());
   }
   return all;

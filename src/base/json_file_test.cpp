@@ -73,7 +73,38 @@ TEST(JsonFile, BadFiles) {
   EXPECT_THAT(message_of<DataError>([] { read("{\"a\": 1} x"); }), HasSubstr("config.json:1:"));
   EXPECT_THAT(message_of<DataError>([] { read("{\"\xff\": 1}"); }), HasSubstr("config.json:1:"));
   EXPECT_THAT(message_of<DataError>([] { read(std::string("{}\0x", 4)); }), HasSubstr("config.json:1:3"));
-  EXPECT_THAT(message_of<DataError>([] { read("{\"a\": 1e999}"); }), HasSubstr("out of range"));
+}
+
+TEST(JsonFile, WhatTheGrammarAllowsAndNoReaderShould) {
+  auto complains = [](const std::string& text, const char* place, const char* what) {
+    EXPECT_THAT(message_of<DataError>([&] { read(text); }),
+                AllOf(HasSubstr(std::string("config.json") + place), HasSubstr(what)));
+  };
+  complains("{\"a\": 1,\n \"b\": 1e999}", ":2:", "a number is out of range: '1e999'");
+  complains("{\"a\": 1,\n \"b\": {\"a\": 1},\n\"a\": 3}", ":3:3:", "the key \"a\" stands twice");
+  for (const auto& [open, close] : {std::pair{std::string("["), "]"}, {std::string("{\"a\":"), "}"}}) {
+    auto nested = [&, o = open, c = close](int depth) {
+      std::string text = "{\"a\": ", end = "}";
+      for (int i = 1; i < depth; ++i) text += o;
+      text += "1";
+      for (int i = 1; i < depth; ++i) text += c;
+      return text + end;
+    };
+    EXPECT_EQ(read(nested(64)).keys().size(), 1u);
+    complains(nested(65), ":1:", "nested too deeply: more than 64 levels");
+  }
+  complains(std::string(300'000, '['), ":1:65:", "nested too deeply");
+}
+
+TEST(JsonFile, ListsOfObjects) {
+  JsonObject o = read(R"({"shards": [{"n": 1}, {"n": -2}], "one": {"n": 1}, "mixed": [{"n": 1}, 7]})");
+  auto shards = o.objects("shards");
+  ASSERT_EQ(shards.size(), 2u);
+  EXPECT_EQ(shards[0].count("n"), 1);
+  EXPECT_THAT(message_of<DataError>([&] { shards[1].count("n"); }),
+              HasSubstr("shards[1].n is -2, expected a number, 0"));
+  EXPECT_THAT(message_of<DataError>([&] { o.objects("one"); }), HasSubstr("expected a list of objects"));
+  EXPECT_THAT(message_of<DataError>([&] { o.objects("mixed"); }), HasSubstr("mixed[1] is 7, expected an object"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_file.h"
 #include "data/token_set.h"
 
 namespace chiron {
@@ -11,44 +12,10 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "chiron tokens";
 constexpr int kVersion = 1;
 
-/// A value of dataset.json, with where it stands.
-class Field {
- public:
-  Field(const Json& json, std::string path, std::string key)
-      : json_(json), path_(std::move(path)), key_(std::move(key)) {}
-
-  Field at(const char* key) const {
-    if (!json_.is_object() || !json_.contains(key)) throw DataError("{}: no '{}'", path_, name(key));
-    return {json_[key], path_, name(key)};
-  }
-  int64_t count() const {
-    if (!json_.is_number_integer() || json_.get<int64_t>() < 0) wrong("a number, 0 or more");
-    return json_.get<int64_t>();
-  }
-  std::string text() const {
-    if (!json_.is_string()) wrong("a text");
-    return json_.get<std::string>();
-  }
-  const Json& list() const {
-    if (!json_.is_array()) wrong("a list");
-    return json_;
-  }
-  bool null() const { return json_.is_null(); }
-  [[noreturn]] void wrong(const char* wanted) const {
-    throw DataError("{}: '{}' is {}, expected {}", path_, key_, json_.dump(), wanted);
-  }
-
- private:
-  std::string name(const char* key) const { return key_.empty() ? key : key_ + "." + key; }
-
-  const Json& json_;
-  std::string path_, key_;
-};
-
-Hash128 parse_hash(const Field& field) {
-  std::string text = field.text();
+Hash128 read_hash(const JsonObject& json, std::string_view key) {
+  const std::string text = json.text(key);
   if (text.size() != 32 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
-    field.wrong("32 lower-case hexadecimal digits");
+    json.wrong(key, "32 lower-case hexadecimal digits");
   return {std::stoull(text.substr(0, 16), nullptr, 16), std::stoull(text.substr(16), nullptr, 16)};
 }
 
@@ -81,30 +48,26 @@ std::string write_dataset_json(const DatasetInfo& info) {
 }
 
 DatasetInfo read_dataset_json(const std::string& text, const std::string& path) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& e) {
-    throw DataError("{}: not JSON: the error is at byte {} of {}", path, e.byte, text.size());
-  }
-  Field root(json, path, "");
-  if (root.at("format").text() != kFormat) root.at("format").wrong(kFormat);
-  if (root.at("version").count() != kVersion) root.at("version").wrong("1");
+  const JsonObject root(parse_json(text, path), path);
+  if (root.text("format") != kFormat) root.wrong("format", kFormat);
+  if (root.count("version") != kVersion) root.wrong("version", fmt::format("{}", kVersion));
   DatasetInfo info;
-  info.tokenizer = root.at("tokenizer").text();
-  info.vocabulary_hash = root.at("vocabulary_hash").text();
-  parse_hash(root.at("vocabulary_hash"));
-  info.vocab_size = root.at("vocab_size").count();
-  if (!root.at("end_of_text").null()) info.end_of_text = static_cast<int32_t>(root.at("end_of_text").count());
-  size_t i = 0;
-  for (const Json& entry : root.at("shards").list()) {
-    Field shard(entry, path, fmt::format("shards[{}]", i++));
+  info.tokenizer = root.text("tokenizer");
+  info.vocabulary_hash = root.text("vocabulary_hash");
+  read_hash(root, "vocabulary_hash");
+  info.vocab_size = root.count("vocab_size");
+  if (root.has("end_of_text")) {
+    const int64_t id = root.count("end_of_text");
+    if (id >= info.vocab_size || id > INT32_MAX) root.wrong("end_of_text", "null or a token of the vocabulary");
+    info.end_of_text = static_cast<int32_t>(id);
+  }
+  for (const JsonObject& shard : root.objects("shards")) {
     ShardEntry s;
-    s.file = shard.at("file").text();
-    if (s.file.empty() || s.file.find('/') != std::string::npos) shard.at("file").wrong("a name without '/'");
-    s.info = {shard.at("tokens").count(),      shard.at("text_bytes").count(), info.vocab_size,
-              shard.at("documents").count(),   info.vocabulary_hash,           info.tokenizer,
-              parse_hash(shard.at("checksum"))};
+    s.file = shard.text("file");
+    if (s.file.empty() || s.file.find('/') != std::string::npos) shard.wrong("file", "a name without '/'");
+    s.info = {shard.count("tokens"),       shard.count("text_bytes"), info.vocab_size,
+              shard.count("documents"),    info.vocabulary_hash,      info.tokenizer,
+              read_hash(shard, "checksum")};
     info.shards.push_back(std::move(s));
   }
   return info;

@@ -160,7 +160,7 @@ TEST(Prepare, BadInputIsNamed) {
   };
   expect_data_error(options([](auto& o) { o.validation = 0.01; }), {"2 bytes", "0.01"});
   expect_data_error(options([&](auto& o) { o.tokenizer = "bytes"; }), {"bytes"});
-  expect_data_error(options([&](auto& o) { o.tokenizer = dir / "a.txt"; }), {"a.txt", "not JSON"});
+  expect_data_error(options([&](auto& o) { o.tokenizer = dir / "a.txt"; }), {"a.txt:1:1", "not valid JSON"});
   expect_error<ConfigError>(options([](auto& o) { o.validation = 1; }), {"validation", "1"});
   expect_error<ConfigError>(options([](auto& o) { o.train_bpe = 100; }), {"100", "257"});
   expect_error<ConfigError>(options([](auto& o) { o.shard_tokens = 0; }), {"shard", "0"});

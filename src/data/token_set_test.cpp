@@ -248,11 +248,20 @@ TEST(DatasetJson, RoundTripAndRefusals) {
   };
   expect_data_error(changed("\"chiron tokens\"", "\"other\""), {"d.json", "format", "other"});
   expect_data_error(changed("\"version\": 1", "\"version\": 2"), {"d.json", "version", "2"});
-  expect_data_error(changed("\"vocab_size\"", "\"vocab\""), {"d.json", "no 'vocab_size'"});
+  expect_data_error(changed("\"vocab_size\"", "\"vocab\""), {"d.json", "vocab_size is missing"});
   expect_data_error(changed("\"tokens-00000.bin\"", "\"../../x\""), {"d.json", "shards[0].file"});
   expect_data_error(changed("\"tokens-00000.bin\"", "7"), {"d.json", "shards[0].file", "7"});
   expect_data_error(changed("\"vocab_size\": 300", "\"vocab_size\": -1"), {"d.json", "vocab_size", "-1"});
-  expect_data_error(changed("{", "["), {"d.json", "not JSON"});
+  expect_data_error(changed("{", "["), {"d.json:", "not valid JSON"});
+  expect_data_error(changed("\"vocab_size\": 300", "\"vocab_size\": 1e400"), {"d.json:6:", "out of range: '1e400'"});
+  expect_data_error(changed("\"vocab_size\": 300", "\"vocab_size\": 3e2"), {"d.json", "vocab_size is 300.0"});
+  expect_data_error(changed("\"vocab_size\"", "\"version\": 1, \"vocab_size\""), {"d.json:6:", "version", "twice"});
+  expect_data_error(changed("\"end_of_text\": 299", "\"end_of_text\": 300"), {"d.json", "end_of_text is 300"});
+  expect_data_error(changed("\"end_of_text\": 299", "\"end_of_text\": 4294967296"), {"end_of_text is 4294967296"});
+  for (const std::string& end : {std::string(1, '\0'), std::string("x")})
+    expect_data_error([&] { read_dataset_json(text + end, "d.json"); }, {"d.json:2", "not valid JSON"});
+  expect_data_error([] { read_dataset_json(std::string(300'000, '['), "d.json"); }, {"d.json:1:65", "deeply"});
+  expect_data_error([] { read_dataset_json("[]", "d.json"); }, {"d.json", "an object"});
 }
 
 }  // namespace

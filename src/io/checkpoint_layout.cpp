@@ -37,9 +37,7 @@ std::string to_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& file) {
-  nlohmann::json value = parse_json(text, file);
-  if (!value.is_object()) throw DataError("{}: expected an object {{...}}", file);
-  JsonObject all(value, file);
+  JsonObject all(parse_json(text, file), file);
   int64_t version = all.integer("format_version");
   if (version != kFormatVersion)
     throw DataError("{}: format_version is {}, this program reads {}", file, version, kFormatVersion);

@@ -124,7 +124,7 @@ TEST_F(HfFolders, BrokenFolders) {
   write_file(dir / "config.json", "{}");
   EXPECT_THAT(message_of([&] { HfFolder folder(dir.path()); }), HasSubstr("neither model.safetensors nor"));
   write_file(dir / "config.json", "[]");
-  EXPECT_THAT(message_of([&] { HfFolder folder(dir.path()); }), HasSubstr("config.json: found []"));
+  EXPECT_THAT(message_of([&] { HfFolder folder(dir.path()); }), HasSubstr("config.json: the top level is []"));
 }
 
 TEST_F(HfFolders, IndexAndFilesThatDisagree) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json_file.h"
 #include "text/byte_chars.h"
 #include "text/utf8.h"
 
@@ -51,12 +52,7 @@ std::optional<std::string> to_bytes(std::string_view chars) {
 /// Reads one file; every refusal names the file, the key and what was found there.
 class Reader {
  public:
-  Reader(const std::string& text, const std::string& path) : path_(path) {
-    try {
-      root_ = Json::parse(text);
-    } catch (const Json::parse_error& e) {
-      refuse("not JSON: the error is at byte {} of {}", e.byte, text.size());
-    }
+  Reader(const std::string& text, const std::string& path) : path_(path), root_(parse_json(text, path)) {
     if (!root_.is_object()) refuse("a JSON object was expected, found {}", root_.type_name());
   }
 

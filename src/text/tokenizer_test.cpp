@@ -314,14 +314,33 @@ TEST(TokenizerJson, AByteWithoutATokenIsNamed) {
   }
 }
 
-TEST(TokenizerJson, NotJsonNamesTheByte) {
+TEST(TokenizerJson, NotJsonNamesThePlace) {
   try {
     read_tokenizer_json("{\"version\": oops", "t.json");
     FAIL();
   } catch (const DataError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("t.json"));
-    EXPECT_THAT(e.what(), HasSubstr("byte 13"));
+    EXPECT_THAT(e.what(), HasSubstr("t.json:1:13"));
   }
+}
+
+TEST(TokenizerJson, IsReadAsStrictlyAsAnyJson) {
+  const std::string text = byte_tokenizer()->json();
+  auto refused = [&](const std::string& changed) {
+    try {
+      read_tokenizer_json(changed, "t.json");
+    } catch (const DataError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(refused(text), "no error");
+  auto with = [&](const char* entry) { return "{" + std::string(entry) + text.substr(1); };
+  EXPECT_THAT(refused(with("\"model\": {},")), HasSubstr("\"model\" stands twice"));
+  EXPECT_THAT(refused(with("\"x\": 1e400,")), HasSubstr("t.json:1:"));
+  EXPECT_THAT(refused(with("\"x\": 1e400,")), HasSubstr("out of range"));
+  EXPECT_THAT(refused(text + '\0'), HasSubstr("a zero byte"));
+  EXPECT_THAT(refused(text + "x"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refused(std::string(300'000, '[')), HasSubstr("nested too deeply"));
 }
 
 TEST(TokenizerJson, ReadsLegacyMerges) {
