@@ -216,6 +216,11 @@ TEST_F(RunFolders, AFileSizeLimitIsAnErrorOfTheWrite) {
   EXPECT_EQ(train().code, 0);
 }
 
+TEST_F(RunFolders, AsManyCheckpointsStayAsWereAskedFor) {
+  ASSERT_EQ(train({"checkpoint.every=1", "checkpoint.keep_last=4294967297"}).code, 0);
+  EXPECT_EQ(find_checkpoints(run + "/checkpoints").whole.size(), 4u);
+}
+
 TEST_F(RunFolders, LostOutputIsAnError) {
   EXPECT_EQ(shell(CHIRON_PROGRAM " config show " + config + " > /dev/full").code, 4);
   EXPECT_EQ(shell(CHIRON_PROGRAM " --help > /dev/full").code, 4);

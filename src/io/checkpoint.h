@@ -124,6 +124,6 @@ class Checkpoint {
 /// Keeps the newest `keep_last` (at least 1) whole checkpoints and removes everything older, and what dead saves and
 /// removals left. Does nothing while a save runs. Returns the paths of the checkpoints removed. A crash on the way
 /// leaves no half-removed checkpoint that looks whole.
-std::vector<std::string> prune_checkpoints(const std::string& dir, int keep_last);
+std::vector<std::string> prune_checkpoints(const std::string& dir, int64_t keep_last);
 
 }  // namespace chiron

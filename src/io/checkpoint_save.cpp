@@ -130,13 +130,13 @@ CheckpointInfo save_checkpoint(const std::string& dir, int64_t step, std::span<c
   return save.commit(std::move(shards), state, extra);
 }
 
-std::vector<std::string> prune_checkpoints(const std::string& dir, int keep_last) {
+std::vector<std::string> prune_checkpoints(const std::string& dir, int64_t keep_last) {
   if (!directory_exists(dir)) return {};
   std::optional<FileLock> lock = FileLock::attempt(fmt::format("{}/{}", dir, kLock));
   if (!lock) return {};
   remove_leftovers(dir);
   std::vector<CheckpointInfo> whole = find_checkpoints(dir).whole;
-  auto keep = static_cast<size_t>(std::max(keep_last, 1));
+  auto keep = static_cast<size_t>(std::max<int64_t>(keep_last, 1));
   if (whole.size() <= keep) return {};
   std::string oldest_kept = whole[whole.size() - keep].path.substr(dir.size() + 1);
   std::vector<std::string> removed;

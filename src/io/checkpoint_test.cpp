@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -222,6 +223,8 @@ TEST_F(Checkpoints, PruneKeepsTheNewest) {
   EXPECT_THAT(prune_checkpoints(dir, 2), ElementsAre(dir + "/step-00000001", dir + "/step-00000002"));
   EXPECT_THAT(list_directory(dir), ElementsAre(".lock", "step-00000003", "step-00000004", "step-00000005"));
   EXPECT_THAT(prune_checkpoints(dir, 7), IsEmpty());
+  for (int64_t many : {(int64_t{1} << 32) + 1, std::numeric_limits<int64_t>::max()})
+    EXPECT_THAT(prune_checkpoints(dir, many), IsEmpty()) << many;
   EXPECT_THAT(prune_checkpoints(dir, 0), ElementsAre(dir + "/step-00000003"));
   EXPECT_THAT(prune_checkpoints(dir, -3), IsEmpty());
   EXPECT_TRUE(newest_checkpoint(dir).has_value()) << "the last whole one is never removed";

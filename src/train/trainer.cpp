@@ -237,7 +237,7 @@ std::optional<double> Trainer::validate(const StopSignal& stop) {
   return result->loss();
 }
 
-void Trainer::prune() { prune_checkpoints(folder_.checkpoints(), static_cast<int>(options_.checkpoint.keep_last)); }
+void Trainer::prune() { prune_checkpoints(folder_.checkpoints(), options_.checkpoint.keep_last); }
 
 void Trainer::save() {
   if (saved_step_ == counters_.step) return;
