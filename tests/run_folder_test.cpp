@@ -216,6 +216,21 @@ TEST_F(RunFolders, AFileSizeLimitIsAnErrorOfTheWrite) {
   EXPECT_EQ(train().code, 0);
 }
 
+TEST_F(RunFolders, ThreadsThatCannotBeStartedAreNamed) {
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
+  // The address space has room for so many stacks: none, one, a few.
+  auto limited = [&](int stack_mb, int threads) {
+    Outcome o = shell(fmt::format("ulimit -s {}; ulimit -v 2500000; exec timeout 50 " CHIRON_PROGRAM
+                                  " train {} --out {} --set run.threads={}",
+                                  stack_mb * 1000, config, run, threads));
+    EXPECT_EQ(o.code, 5) << o.text;
+    return o.text;
+  };
+  EXPECT_THAT(limited(4000, 2), HasSubstr("only 1 of 2 threads could be started"));
+  EXPECT_THAT(limited(500, 64), AllOf(HasSubstr("of 64 threads could be started"), HasSubstr("set run.threads")));
+  EXPECT_THAT(limited(4000, 1), HasSubstr("the thread that reads data could not be started"));
+}
+
 TEST_F(RunFolders, AsManyCheckpointsStayAsWereAskedFor) {
   ASSERT_EQ(train({"checkpoint.every=1", "checkpoint.keep_last=4294967297"}).code, 0);
   EXPECT_EQ(find_checkpoints(run + "/checkpoints").whole.size(), 4u);

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -38,6 +39,15 @@ struct ThreadPool::State {
   std::exception_ptr error;
   bool stop = false;
   std::vector<std::jthread> threads;
+
+  ~State() {
+    {
+      std::lock_guard lock(mutex);
+      stop = true;
+      round.fetch_add(1, std::memory_order_release);
+    }
+    wake.notify_all();
+  }
 
   void take_parts() {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < parts;) {
@@ -75,17 +85,15 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   int n = threads > 0 ? threads : num_cores();
-  for (int i = 1; i < n; ++i) state_->threads.emplace_back([s = state_.get()] { s->work(); });
+  try {
+    for (int i = 1; i < n; ++i) state_->threads.emplace_back([s = state_.get()] { s->work(); });
+  } catch (const std::system_error& e) {
+    throw DeviceError("only {} of {} threads could be started: {}; set run.threads (or --threads) lower", size(), n,
+                      e.code().message());
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-    state_->round.fetch_add(1, std::memory_order_release);
-  }
-  state_->wake.notify_all();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::size() const { return static_cast<int>(state_->threads.size()) + 1; }
 

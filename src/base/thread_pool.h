@@ -9,7 +9,7 @@ namespace chiron {
 /// pool of one starts none. One job at a time; jobs do not nest.
 class ThreadPool {
  public:
-  /// threads >= 1; 0 means one per core that this process may run on.
+  /// threads >= 1; 0 means one per core that this process may run on. DeviceError if the system starts no more.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

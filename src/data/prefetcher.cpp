@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -12,7 +13,11 @@ Prefetcher::Prefetcher(const Loader& loader, int64_t first_step, int64_t ahead)
     : loader_(loader), base_(first_step), next_(first_step) {
   CHECK(ahead >= 1 && first_step >= 0, "{} steps ahead from step {}", ahead, first_step);
   buffers_.resize(static_cast<size_t>(ahead) + 1);
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& e) {
+    throw DeviceError("the thread that reads data could not be started: {}; set run.threads lower", e.code().message());
+  }
 }
 
 Prefetcher::~Prefetcher() {

@@ -14,6 +14,7 @@ namespace chiron {
 class Prefetcher {
  public:
   /// Starts filling at `first_step`, at most `ahead` (>= 1) steps ahead of the caller. The loader outlives this.
+  /// DeviceError if the system starts no thread.
   explicit Prefetcher(const Loader& loader, int64_t first_step = 0, int64_t ahead = 1);
   /// Waits for the step being filled, and stops.
   ~Prefetcher();
