@@ -236,6 +236,27 @@ TEST_F(RunFolders, AsManyCheckpointsStayAsWereAskedFor) {
   EXPECT_EQ(find_checkpoints(run + "/checkpoints").whole.size(), 4u);
 }
 
+TEST_F(RunFolders, DataThatIsCutShortIsNamed) {
+  write_file(dir / "a.txt", std::string(100'000, 'a'));
+  ASSERT_EQ(chiron(dir.path(), {"prepare", dir / "a.txt", "--out", dir / "data"}).code, 0);
+  for (const char* mask : {"false", "true"}) {
+    run = dir / fmt::format("masked-{}", mask);
+    Process first({"train", config, "--out", run, "--set", "training.max_steps=100000000", "--set",
+                   "data.synthetic=false", "--set", "data.train=" + dir / "data", "--set", "model.vocab_size=256",
+                   "--set", fmt::format("data.document_mask={}", mask)},
+                  dir / "first.txt");
+    ASSERT_TRUE(eventually([&] { return file_exists(run + "/metrics.jsonl"); }));
+    const std::string file = dir / "data/tokens-00000.bin", whole = read_file(file);
+    ASSERT_EQ(::truncate(file.c_str(), 300), 0);
+    Outcome o = first.wait();
+    EXPECT_EQ(o.code, 4) << o.text;
+    EXPECT_THAT(o.text, AllOf(HasSubstr(file), HasSubstr("cut it short")));
+    FileWriter again(file);
+    again.write(whole);
+    again.close();
+  }
+}
+
 TEST_F(RunFolders, LostOutputIsAnError) {
   EXPECT_EQ(shell(CHIRON_PROGRAM " config show " + config + " > /dev/full").code, 4);
   EXPECT_EQ(shell(CHIRON_PROGRAM " --help > /dev/full").code, 4);

@@ -109,13 +109,13 @@ TokenFileInfo write_token_file(const std::string& path, TokenFileInfo info, std:
 }
 
 TokenFile::TokenFile(const std::string& path) : file_(path) {
-  std::string_view bytes(reinterpret_cast<const char*>(file_.data()), static_cast<size_t>(file_.size()));
+  std::string bytes(static_cast<size_t>(std::min<int64_t>(file_.size(), sizeof(Header))), '\0');
+  file_.read(0, bytes.data(), bytes.size());
   if (!bytes.starts_with(kMagic)) {
     if (bytes.size() < kMagic.size())
       throw DataError("{}: {} bytes are too few for a token file, whose header alone has {}", path, bytes.size(),
                       sizeof(Header));
-    std::string text =
-        looks_like_text(bytes.substr(0, 256)) ? "; it looks like text: `chiron prepare` makes tokens of it" : "";
+    std::string text = looks_like_text(bytes) ? "; it looks like text: `chiron prepare` makes tokens of it" : "";
     throw DataError("{}: not a token file: it begins with '{}', expected '{}'{}", path, shown(bytes), kMagic, text);
   }
   if (bytes.size() < sizeof(Header))
@@ -142,26 +142,59 @@ TokenFile::TokenFile(const std::string& path) : file_(path) {
     throw DataError("{}: {}: {} bytes found, but {} tokens of {} bytes and {} document starts make {}", path,
                     file_.size() < info_.file_bytes() ? "truncated" : "too long", file_.size(), h.tokens, h.token_bytes,
                     h.documents, info_.file_bytes());
-  starts_ = {reinterpret_cast<const int64_t*>(file_.data() + file_.size() - h.documents * 8),
-             static_cast<size_t>(h.documents)};
-  for (size_t i = 0; i < starts_.size(); ++i)
-    if (starts_[i] < 0 || starts_[i] >= h.tokens || (i && starts_[i] <= starts_[i - 1]))
-      throw DataError("{}: document {} begins at token {}, which is out of order or not in the file's {} tokens", path,
-                      i, starts_[i], h.tokens);
+  int64_t last = -1, number = 0;
+  Block memory;
+  for (int64_t block = 0; block * kBlock < h.documents; ++block) {
+    const auto starts = read_starts(block, memory);
+    block_starts_.push_back(starts[0]);
+    for (int64_t start : starts) {
+      if (start <= last || start >= h.tokens)
+        throw DataError("{}: document {} begins at token {}, which is out of order or not in the file's {} tokens",
+                        path, number, start, h.tokens);
+      last = start;
+      ++number;
+    }
+  }
+}
+
+std::span<const int64_t> TokenFile::read_starts(int64_t block, Block& memory) const {
+  const int64_t left = info_.documents - block * kBlock;
+  auto starts = std::span(memory).first(static_cast<size_t>(std::min(kBlock, left)));
+  file_.read(file_.size() - left * 8, starts.data(), starts.size_bytes());
+  return starts;
+}
+
+int64_t TokenFile::next_start(int64_t token) const {
+  auto next = std::upper_bound(block_starts_.begin(), block_starts_.end(), token);
+  if (next != block_starts_.begin()) {
+    Block memory;
+    const auto starts = read_starts(next - block_starts_.begin() - 1, memory);
+    if (auto it = std::upper_bound(starts.begin(), starts.end(), token); it != starts.end()) return *it;
+  }
+  return next == block_starts_.end() ? info_.tokens : *next;
 }
 
 void TokenFile::read(int64_t begin, std::span<int32_t> out) const {
   CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= info_.tokens);
-  const std::byte* from = file_.data() + sizeof(Header) + begin * info_.token_bytes();
-  if (info_.token_bytes() == 2)
-    widen<uint16_t>(from, info_.vocab_size, out, path(), begin);
+  // Narrow ids go to the end of `out`'s memory: widened from the front on, none is overwritten before its turn.
+  const auto width = static_cast<size_t>(info_.token_bytes());
+  std::byte* raw = std::as_writable_bytes(out).data() + out.size() * (sizeof(int32_t) - width);
+  file_.read(static_cast<int64_t>(sizeof(Header) + static_cast<size_t>(begin) * width), raw, out.size() * width);
+  if (width == 2)
+    widen<uint16_t>(raw, info_.vocab_size, out, path(), begin);
   else
-    widen<uint32_t>(from, info_.vocab_size, out, path(), begin);
-  file_.drop_pages();  // else all that was ever read would count as this process's memory
+    widen<uint32_t>(raw, info_.vocab_size, out, path(), begin);
 }
 
 void TokenFile::verify() const {
-  Hash128 found = hash128(file_.data() + sizeof(Header), static_cast<size_t>(file_.size()) - sizeof(Header));
+  Hasher hasher;
+  std::vector<char> piece(1 << 18);
+  for (int64_t at = sizeof(Header); at < file_.size(); at += std::ssize(piece)) {
+    piece.resize(std::min(piece.size(), static_cast<size_t>(file_.size() - at)));
+    file_.read(at, piece.data(), piece.size());
+    hasher.update(piece.data(), piece.size());
+  }
+  const Hash128 found = hasher.digest();
   if (found != info_.checksum)
     throw DataError("{}: damaged: the checksum of its tokens is {}, expected {}", path(), found.hex(),
                     info_.checksum.hex());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,25 +34,30 @@ struct TokenFileInfo {
 TokenFileInfo write_token_file(const std::string& path, TokenFileInfo info, std::span<const int32_t> tokens,
                                std::span<const int64_t> starts);
 
-/// A token file mapped into memory. The constructor checks header, size and document starts; every failure is a
-/// DataError that says what was expected and found.
+/// A token file, open. The constructor checks header, size and document starts; every failure is a DataError that says
+/// what was expected and found. One that is cut short later is an IoError of the read.
 class TokenFile {
  public:
   explicit TokenFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const TokenFileInfo& info() const { return info_; }
-  /// First tokens of the documents that begin in this file.
-  std::span<const int64_t> starts() const { return starts_; }
+  /// The first token after `token` at which a document begins; info().tokens if none does.
+  int64_t next_start(int64_t token) const;
   /// Tokens begin .. begin + out.size() - 1 of this file. Throws DataError for an id outside the vocabulary.
   void read(int64_t begin, std::span<int32_t> out) const;
   /// Reads the whole file and compares its checksum; throws DataError if a bit has changed.
   void verify() const;
 
  private:
-  MappedFile file_;
+  static constexpr int64_t kBlock = 512;
+  using Block = std::array<int64_t, kBlock>;
+  /// The document starts number block * kBlock and on, at most kBlock of them, in `memory`.
+  std::span<const int64_t> read_starts(int64_t block, Block& memory) const;
+
+  FileReader file_;
   TokenFileInfo info_;
-  std::span<const int64_t> starts_;
+  std::vector<int64_t> block_starts_;  // the first start of each block: all would be many
 };
 
 }  // namespace chiron

@@ -88,9 +88,8 @@ void TokenSet::read(int64_t begin, std::span<int32_t> out) const {
 int64_t TokenSet::next_document(int64_t token) const {
   CHECK(token >= 0 && token < num_tokens());
   for (size_t s = shard_of(token); s < shards_.size(); ++s) {
-    auto starts = shards_[s].starts();
-    auto it = std::upper_bound(starts.begin(), starts.end(), token - begins_[s]);
-    if (it != starts.end()) return begins_[s] + *it;
+    const int64_t start = shards_[s].next_start(token - begins_[s]);
+    if (start < shards_[s].info().tokens) return begins_[s] + start;
   }
   return num_tokens();
 }

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <numeric>
 #include <random>
 
 #include "base/error.h"
+#include "base/error_testing.h"
 #include "base/temp_dir.h"
 #include "data/testing.h"
 
@@ -65,7 +67,8 @@ TEST(TokenFile, RoundTrip) {
       EXPECT_EQ(file.info().tokenizer, "byte");
       EXPECT_EQ(file.info().vocabulary_hash, std::string(32, 'a'));
       EXPECT_EQ(file.info().checksum, wrote.checksum);
-      EXPECT_TRUE(std::equal(starts.begin(), starts.end(), file.starts().begin(), file.starts().end()));
+      for (int64_t at = -1, i = 0; i <= std::ssize(starts); at = file.next_start(at), ++i)
+        ASSERT_EQ(file.next_start(at), i < std::ssize(starts) ? starts[static_cast<size_t>(i)] : file.info().tokens);
       std::vector<int32_t> read(n);
       file.read(0, read);
       EXPECT_EQ(read, tokens);
@@ -129,6 +132,33 @@ TEST(TokenFile, IdOutsideTheVocabularyIsPlaced) {
   std::vector<int32_t> out(20);
   file.read(0, out);
   expect_data_error([&] { file.read(30, out); }, {"t.bin", "token 31", "is 100", "100 ids"});
+}
+
+TEST(TokenFile, OneThatIsCutShortWhileItIsReadIsNamed) {
+  TempDir dir;
+  std::string path = dir / "t.bin";
+  std::vector<int64_t> starts = {0, 400};
+  write_token_file(path, info_of(), random_tokens(5000, 1000), starts);
+  TokenFile file(path);
+  std::vector<int32_t> out(100);
+  file.read(4900, out);
+  ASSERT_EQ(::truncate(path.c_str(), 4096), 0);
+  EXPECT_THAT(message_of<IoError>([&] { file.read(4900, out); }), HasSubstr(path));
+  EXPECT_THAT(message_of<IoError>([&] { file.next_start(10); }), HasSubstr("something has cut it short"));
+  EXPECT_THAT(message_of<IoError>([&] { file.verify(); }), HasSubstr(path));
+  file.read(0, out);
+}
+
+TEST(TokenFile, ManyDocuments) {
+  TempDir dir;
+  std::vector<int64_t> starts;
+  for (int64_t i = 0; i < 3000; ++i) starts.push_back(i + i / 7);
+  write_token_file(dir / "t.bin", info_of(), random_tokens(5000, 1000), starts);
+  TokenFile file(dir / "t.bin");
+  for (int64_t token = -1; token < 5000; ++token) {
+    auto it = std::upper_bound(starts.begin(), starts.end(), token);
+    ASSERT_EQ(file.next_start(token), it == starts.end() ? 5000 : *it) << token;
+  }
 }
 
 TEST(TokenFile, DocumentStartsOutOfOrder) {
