@@ -1,5 +1,6 @@
 #include "cli/prepare_command.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/numbers.h"
@@ -30,6 +31,10 @@ ExitCode prepare(const PrepareArgs& args) {
   fmt::print("tokenizer {}, {} tokens; {} files read", report.tokenizer, with_commas(report.vocab_size), report.files);
   if (report.empty_files > 0) fmt::print(", {} empty ones passed over", report.empty_files);
   fmt::print("\n");
+  constexpr size_t kShown = 10;
+  for (size_t i = 0; i < std::min(report.passed_over.size(), kShown); ++i)
+    fmt::print("passed over {}\n", report.passed_over[i]);
+  if (report.passed_over.size() > kShown) fmt::print("and {} more\n", report.passed_over.size() - kShown);
   print(report.train);
   if (report.validation) print(*report.validation);
   return ExitCode::done;

@@ -9,7 +9,7 @@ namespace chiron {
 
 struct PrepareOptions {
   /// Text files, each a document, and folders, which stand for all files below them in the order of their paths
-  /// (hidden ones left out).
+  /// (hidden ones and data sets left out; links to folders are followed, each folder is read once).
   std::vector<std::string> inputs;
   std::string out;                          ///< the folder to make
   std::string tokenizer = "byte";           ///< "byte", or the path of a tokenizer.json
@@ -31,9 +31,10 @@ struct PrepareReport {
   Part train;  ///< everything where no validation set was asked for
   std::optional<Part> validation;
   std::string tokenizer;
-  int64_t vocab_size = 0;   ///< with train_bpe fewer than asked for if the text has no more pairs to join
-  int64_t files = 0;        ///< that were read
-  int64_t empty_files = 0;  ///< that were passed over in folders
+  int64_t vocab_size = 0;                ///< with train_bpe fewer than asked for if the text has no more pairs to join
+  int64_t files = 0;                     ///< that were read
+  int64_t empty_files = 0;               ///< that were passed over in folders
+  std::vector<std::string> passed_over;  ///< "PATH: reason", what else was in folders
 };
 
 /// Turns text into a data set: `out`/dataset.json with its shards, or two such folders, `out`/train and

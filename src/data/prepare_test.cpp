@@ -1,8 +1,14 @@
 #include "data/prepare.h"
 
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
 #include <random>
+#include <thread>
 
 #include "base/temp_dir.h"
 #include "data/testing.h"
@@ -14,6 +20,11 @@ namespace {
 
 using test::expect_data_error;
 using test::expect_error;
+using testing::AnyOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 std::string text_of(const TokenSet& set) {
   std::vector<int32_t> ids(static_cast<size_t>(set.num_tokens()));
@@ -138,6 +149,47 @@ TEST(Prepare, FoldersAreReadInOrder) {
   EXPECT_EQ(text_of(TokenSet(dir / "set")), "ABC");
   EXPECT_EQ(report.empty_files, 1);
   EXPECT_EQ(report.train.documents, 3);
+}
+
+TEST(Prepare, DataSetsInFoldersAreNoText) {
+  TempDir dir;
+  make_directories(dir / "in/sub");
+  write_file(dir / "in/a.txt", "A");
+  write_file(dir / "in/sub/dataset.json", "{}");  // text with a file of that name
+  prepare({.inputs = {dir / "in/a.txt"}, .out = dir / "in/set"});
+  PrepareReport report = prepare({.inputs = {dir / "in"}, .out = dir / "in/set", .overwrite = true});
+  EXPECT_EQ(text_of(TokenSet(dir / "in/set")), "A{}");
+  EXPECT_THAT(report.passed_over, ElementsAre(dir / "in/set: a data set, no text"));
+  expect_data_error([&] { prepare({.inputs = {dir / "in/set"}, .out = dir / "o"}); }, {"in/set: a data set, no text"});
+}
+
+TEST(Prepare, LinksToFoldersAreFollowedOnce) {
+  TempDir dir;
+  namespace fs = std::filesystem;
+  make_directories(dir / "in/b");
+  make_directories(dir / "elsewhere");
+  write_file(dir / "in/b/b.txt", "B");
+  write_file(dir / "elsewhere/e.txt", "E");
+  write_file(dir / "file.txt", "F");
+  fs::create_symlink("b", dir / "in/a");
+  fs::create_symlink("..", dir / "in/b/up");
+  fs::create_symlink("../elsewhere", dir / "in/c");
+  fs::create_symlink(dir / "elsewhere", dir / "in/d");
+  fs::create_symlink("../file.txt", dir / "in/f.txt");
+  fs::create_symlink("loop2", dir / "in/loop1");
+  fs::create_symlink("loop1", dir / "in/loop2");
+  fs::create_symlink("nothing", dir / "in/dangling");
+  PrepareReport report = prepare({.inputs = {dir / "in"}, .out = dir / "set"});
+  std::string text = text_of(TokenSet(dir / "set"));
+  std::ranges::sort(text);
+  EXPECT_EQ(text, "BEF");
+  EXPECT_THAT(report.passed_over, UnorderedElementsAre(dir / "in/a: leads to a folder that is read already",
+                                                       dir / "in/b/up: leads to a folder that is read already",
+                                                       AnyOf(dir / "in/c: leads to a folder that is read already",
+                                                             dir / "in/d: leads to a folder that is read already"),
+                                                       dir / "in/loop1: neither a file nor a folder",
+                                                       dir / "in/loop2: neither a file nor a folder",
+                                                       dir / "in/dangling: neither a file nor a folder"));
 }
 
 TEST(Prepare, BadInputIsNamed) {

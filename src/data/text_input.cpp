@@ -4,8 +4,10 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
+#include "data/token_set.h"
 
 namespace chiron {
 
@@ -13,24 +15,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Whether `prepare` wrote this folder: text may have a dataset.json of its own beside it.
+bool holds_tokens(const std::string& folder) { return is_dataset(folder) && file_exists(folder + "/tokens-00000.bin"); }
+
 std::string_view view_of(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.data()), static_cast<size_t>(file.size())};
 }
 
-/// All regular files below a folder, sorted by path.
-std::vector<std::string> files_below(const std::string& folder) {
-  std::vector<std::string> found;
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, error), end;
-  for (; !error && it != end; it.increment(error)) {
-    bool hidden = it->path().filename().native().starts_with('.');
-    if (it->is_directory() && hidden) it.disable_recursion_pending();
-    if (it->is_regular_file() && !hidden) found.push_back(it->path().string());
+/// Finds all files below a folder. Hidden ones are no text; what else is passed over is told.
+class Walk {
+ public:
+  Walk(const std::string& folder, std::vector<std::string>& passed_over) : passed_over_(passed_over) {
+    // Links to folders come last, so that a folder has its own name.
+    for (links_ = {folder}; !links_.empty();) {
+      const std::string next = links_.back();
+      links_.pop_back();
+      visit(next);
+    }
+    std::sort(files.begin(), files.end());
   }
-  if (error) throw IoError("cannot read the folder {}: {}", folder, error.message());
-  std::sort(found.begin(), found.end());
-  return found;
-}
+
+  std::vector<std::string> files;
+
+ private:
+  void visit(const std::string& folder) {
+    std::error_code error;
+    if (!seen_.insert(fs::canonical(folder, error).string()).second)
+      return pass_over(folder, "leads to a folder that is read already");
+    if (holds_tokens(folder)) return pass_over(folder, "a data set, no text");
+    for (const std::string& name : list_directory(folder)) {
+      if (name.starts_with('.')) continue;
+      const std::string path = (fs::path(folder) / name).string();
+      if (file_exists(path))
+        files.push_back(path);
+      else if (!directory_exists(path))
+        pass_over(path, "neither a file nor a folder");
+      else if (fs::is_symlink(path, error))
+        links_.push_back(path);
+      else
+        visit(path);
+    }
+  }
+  void pass_over(const std::string& path, const char* why) { passed_over_.push_back(fmt::format("{}: {}", path, why)); }
+
+  std::vector<std::string>& passed_over_;
+  std::vector<std::string> links_;
+  std::set<std::string> seen_;  // real paths
+};
 
 /// Where to cut a text near `at` (0 < at < size): after a line's end no further than 64 KiB away, else between two
 /// characters.
@@ -63,8 +94,9 @@ TextInputs find_text(const std::vector<std::string>& inputs) {
       found.files.push_back(input);
       found.sizes.push_back(size);
     } else if (directory_exists(input)) {
+      if (holds_tokens(input)) throw DataError("{}: a data set, no text: `chiron train` reads it as it is", input);
       size_t before = found.files.size();
-      for (const std::string& file : files_below(input)) {
+      for (const std::string& file : Walk(input, found.passed_over).files) {
         int64_t size = file_size(file);
         if (size == 0) {
           ++found.empty_files;

@@ -14,13 +14,14 @@ namespace chiron {
 struct TextInputs {
   std::vector<std::string> files;  ///< none of them empty
   std::vector<int64_t> sizes;
-  int64_t empty_files = 0;  ///< passed over in folders
+  int64_t empty_files = 0;               ///< passed over in folders
+  std::vector<std::string> passed_over;  ///< "PATH: reason", in folders: what is neither text nor a folder of it
 
   int64_t bytes() const;
 };
 
-/// Files as they are named, folders as all files below them. Throws DataError, naming the input, if one is missing,
-/// empty or holds no text.
+/// Files as they are named, folders as all files below them, links to folders followed. Each folder is read once,
+/// whatever leads to it. Throws DataError, naming the input, if one is missing, empty, a data set or holds no text.
 TextInputs find_text(const std::vector<std::string>& inputs);
 
 /// A stretch of the inputs: within one file.
