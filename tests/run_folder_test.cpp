@@ -257,6 +257,21 @@ TEST_F(RunFolders, DataThatIsCutShortIsNamed) {
   }
 }
 
+TEST_F(RunFolders, TwoPreparesDoNotMeet) {
+  for (const char* name : {"a.txt", "b.txt"}) write_file(dir / name, std::string(600'000, name[0]));
+  auto prepare = [&](const char* name) {
+    return Words{"prepare", dir / name, "--out", dir / "data", "--train-bpe", "260", "--overwrite"};
+  };
+  Process first(prepare("a.txt"), dir / "first.txt");
+  ASSERT_TRUE(eventually([&] { return file_exists(dir / ".data.chiron-lock"); }));
+  Outcome second = chiron(dir.path(), prepare("b.txt"));
+  EXPECT_EQ(second.code, 4) << second.text;
+  EXPECT_THAT(second.text, HasSubstr(".data.chiron-lock is locked by process"));
+  Outcome o = first.wait();
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_EQ(chiron(dir.path(), prepare("b.txt")).code, 0);
+}
+
 TEST_F(RunFolders, LostOutputIsAnError) {
   EXPECT_EQ(shell(CHIRON_PROGRAM " config show " + config + " > /dev/full").code, 4);
   EXPECT_EQ(shell(CHIRON_PROGRAM " --help > /dev/full").code, 4);

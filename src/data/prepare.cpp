@@ -114,33 +114,6 @@ class SetWriter {
   std::vector<int64_t> starts_;  // documents among them
 };
 
-/// A folder that becomes another one when it is complete and goes away when it is not.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
-    remove_tree(path_);
-    make_directories(path_);
-  }
-  ~TemporaryFolder() {
-    try {
-      if (!kept_) remove_tree(path_);
-    } catch (const Error&) {  // the error that brought us here is the one to report
-    }
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  void become(const std::string& target) {
-    rename_path(path_, target);
-    kept_ = true;
-  }
-
- private:
-  std::string path_;
-  bool kept_ = false;
-};
-
 bool holds_data(const std::string& folder) { return is_dataset(folder) || is_dataset(folder + "/train"); }
 
 /// A name in a data set's folder that no data set has, empty if there is none.
@@ -157,8 +130,6 @@ std::string foreign_entry(const std::string& folder) {
 }
 
 void check_target(const std::string& out, bool overwrite) {
-  if (out.empty()) throw ConfigError("no folder to write to");
-  if (file_exists(out)) throw ConfigError("{}: is a file; the data set becomes a folder", out);
   if (!directory_exists(out) || list_directory(out).empty()) return;
   if (!holds_data(out)) throw ConfigError("{}: the folder is not empty and holds no data set; choose another one", out);
   if (!overwrite) throw ConfigError("{}: there is a data set already; choose another folder, or give --overwrite", out);
@@ -166,10 +137,50 @@ void check_target(const std::string& out, bool overwrite) {
     throw ConfigError("{}: '{}' in it is no part of a data set; move it away first", out, name);
 }
 
-/// A hidden name beside the folder.
-std::string beside(const std::string& folder, const char* purpose) {
-  return fmt::format("{}/.{}.{}", parent_directory(folder), folder.substr(folder.rfind('/') + 1), purpose);
-}
+/// A data set's folder while it is built, beside its place and by one process at a time. It takes its place when it is
+/// complete and goes away when it is not.
+class Building {
+ public:
+  explicit Building(const std::string& out) : out_(out), lock_path_(hidden_beside(out, "chiron-lock")) {
+    make_directories(parent_directory(out));
+    lock_.emplace(lock_path_);
+    // Another process was killed while it replaced the set.
+    if (directory_exists(old_) && !directory_exists(out_)) rename_path(old_, out_);
+    remove_tree(path_);
+    make_directories(path_);
+  }
+  ~Building() {
+    try {
+      remove_tree(path_);
+      remove_file(lock_path_);
+    } catch (const Error&) {  // the error that brought us here is the one to report
+    }
+  }
+  Building(const Building&) = delete;
+  Building& operator=(const Building&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// At every moment the old set or the new one is in place, but where the file system cannot exchange them.
+  void take_place() {
+    const bool there = directory_exists(out_);
+    if (!there || !exchange_paths(path_, out_)) {
+      if (there) rename_path(out_, old_);
+      try {
+        rename_path(path_, out_);
+      } catch (const Error&) {
+        if (there) rename_path(old_, out_);
+        throw;
+      }
+    }
+    fsync_directory(parent_directory(out_));
+    remove_tree(path_);
+    remove_tree(old_);
+  }
+
+ private:
+  std::string out_, lock_path_, path_ = hidden_beside(out_, "chiron-new"), old_ = set_aside(out_);
+  std::optional<FileLock> lock_;
+};
 
 std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& o, const TextInputs& inputs,
                                             const std::vector<TextRange>& training) {
@@ -188,24 +199,23 @@ std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& o, const TextI
 
 PrepareReport prepare(const PrepareOptions& options) {
   PrepareOptions o = options;
-  while (o.out.size() > 1 && o.out.ends_with('/')) o.out.pop_back();
+  o.out = renamable_directory(o.out);
   if (!(o.validation >= 0 && o.validation < 1))
     throw ConfigError("the validation part {} must be 0 or more and less than 1", o.validation);
   if (o.shard_tokens < 1) throw ConfigError("a shard must hold at least 1 token, not {}", o.shard_tokens);
   if (o.train_bpe != 0 && o.train_bpe < BpeTrainer::kSmallest)
     throw ConfigError("a BPE of {} tokens is too small: at least {}", o.train_bpe, BpeTrainer::kSmallest);
-  check_target(o.out, o.overwrite);
   TextInputs inputs = find_text(o.inputs);
   auto [training, held_out] = split_text(inputs, o.validation, o.document_separator);
   if (training.empty() || (o.validation > 0 && held_out.empty()))
     throw DataError("{} bytes of text are too few to cut a part of {} off for validation", inputs.bytes(),
                     o.validation);
+  Building building(o.out);
+  check_target(o.out, o.overwrite);
   auto tokenizer = choose_tokenizer(o, inputs, training);
 
-  make_directories(parent_directory(o.out));
-  TemporaryFolder temporary(beside(o.out, "chiron-new"));
   auto write = [&](const std::vector<TextRange>& ranges, const std::string& below) {
-    SetWriter writer(temporary.path() + below, *tokenizer, o.shard_tokens);
+    SetWriter writer(building.path() + below, *tokenizer, o.shard_tokens);
     each_document_of(inputs, ranges, o.document_separator,
                      [&](std::string_view document) { writer.document(document); });
     PrepareReport::Part part = writer.finish(o.out + below);
@@ -219,24 +229,9 @@ PrepareReport prepare(const PrepareOptions& options) {
   report.vocab_size = tokenizer->vocab_size();
   report.files = static_cast<int64_t>(inputs.files.size());
   report.empty_files = inputs.empty_files;
-  fsync_directory(temporary.path());
-
-  if (!directory_exists(o.out) || !holds_data(o.out)) {
-    temporary.become(o.out);
-    fsync_directory(parent_directory(o.out));
-    return report;
-  }
-  std::string old = beside(o.out, "chiron-old");
-  remove_tree(old);
-  rename_path(o.out, old);
-  try {
-    temporary.become(o.out);
-  } catch (const Error&) {
-    rename_path(old, o.out);
-    throw;
-  }
-  fsync_directory(parent_directory(o.out));
-  remove_tree(old);
+  report.passed_over = std::move(inputs.passed_over);
+  fsync_directory(building.path());
+  building.take_place();
   return report;
 }
 

@@ -39,8 +39,8 @@ struct PrepareReport {
 
 /// Turns text into a data set: `out`/dataset.json with its shards, or two such folders, `out`/train and
 /// `out`/validation. Each document is followed by the end-of-text token where the tokenizer has one. All or nothing:
-/// `out` appears when it is complete. Text is read in pieces, whatever its size.
-/// Throws DataError that names the input or folder, ConfigError that names the option, IoError.
+/// `out` appears when it is complete. Text is read in pieces, whatever its size. Only one process at a time makes a
+/// set. Throws DataError that names the input or folder, ConfigError that names the option, IoError.
 PrepareReport prepare(const PrepareOptions& options);
 
 }  // namespace chiron

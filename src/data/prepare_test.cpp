@@ -192,6 +192,97 @@ TEST(Prepare, LinksToFoldersAreFollowedOnce) {
                                                        dir / "in/dangling: neither a file nor a folder"));
 }
 
+TEST(Prepare, OneProcessAtATimeMakesASet) {
+  TempDir dir;
+  write_file(dir / "a.txt", "text");
+  const PrepareOptions o{.inputs = {dir / "a.txt"}, .out = dir / "set"};
+  {
+    FileLock other(dir / ".set.chiron-lock");
+    make_directories(dir / ".set.chiron-new");
+    expect_error<IoError>([&] { prepare(o); }, {dir / ".set.chiron-lock", "locked by process", "only one process"});
+    EXPECT_TRUE(directory_exists(dir / ".set.chiron-new")) << "the other's work is left alone";
+  }
+  prepare(o);
+  EXPECT_EQ(list_directory(dir.path()), (std::vector<std::string>{"a.txt", "set"}));
+}
+
+TEST(Prepare, ManyAtOnceLoseNothing) {
+  TempDir dir;
+  std::vector<std::string> texts;
+  for (int i = 0; i < 4; ++i)
+    write_file(dir / std::to_string(i), texts.emplace_back(lines(200, static_cast<unsigned>(i))));
+  std::atomic<int> done = 0, refused = 0;
+  {
+    std::vector<std::jthread> all;
+    for (int i = 0; i < 4; ++i)
+      all.emplace_back([&, i] {
+        for (int n = 0; n < 5; ++n) try {
+            prepare({.inputs = {dir / std::to_string(i)}, .out = dir / "set", .shard_tokens = 500, .overwrite = true});
+            ++done;
+          } catch (const IoError& e) {
+            EXPECT_THAT(e.what(), HasSubstr("is locked by"));
+            ++refused;
+          }
+      });
+  }
+  EXPECT_EQ(done + refused, 20);
+  EXPECT_GT(done, 0);
+  TokenSet set(dir / "set");
+  set.verify();
+  EXPECT_THAT(texts, Contains(text_of(set)));
+}
+
+TEST(Prepare, KilledAnywhereWhileItReplacesASet) {
+  TempDir dir;
+  const std::string before = lines(30), after = lines(31, 2), set = dir / "set", old = dir / ".set.chiron-old";
+  const PrepareOptions o{.inputs = {dir / "b.txt"}, .out = set, .overwrite = true};
+  write_file(dir / "a.txt", before);
+  write_file(dir / "b.txt", after);
+  auto killed = [&](const FileFaults& faults) {
+    remove_tree(set);
+    prepare({.inputs = {dir / "a.txt"}, .out = set});
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      set_file_faults(faults);
+      try {
+        prepare(o);
+      } catch (const Error&) {
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    return WIFSIGNALED(status);
+  };
+  auto expect_whole = [&](int64_t at) {
+    TokenSet found(set);
+    found.verify();
+    EXPECT_TRUE(text_of(found) == before || text_of(found) == after) << at;
+    prepare(o);
+    EXPECT_EQ(text_of(TokenSet(set)), after);
+    EXPECT_EQ(list_directory(dir.path()), (std::vector<std::string>{"a.txt", "b.txt", "set"})) << at;
+  };
+  int64_t last = 0;
+  while (killed({.crash_at = last + 1})) expect_whole(++last);
+  EXPECT_GT(last, 10);
+
+  // On a file system that cannot exchange: the operation whose failure is followed by two renames.
+  int64_t exchange = 0;
+  while (exchange < last && !directory_exists(old)) {
+    ++exchange;
+    killed({.crash_at = exchange + 2, .fail_at = exchange, .error = ENOSYS});
+  }
+  ASSERT_TRUE(directory_exists(old) && !directory_exists(set));
+  expect_data_error([&] { TokenSet{set}; }, {"the set that was there is " + old});
+  expect_error<ConfigError>([&] { prepare({.inputs = {dir / "a.txt"}, .out = set}); }, {"already"});
+  EXPECT_EQ(text_of(TokenSet(set)), before) << "it is back";
+  expect_whole(exchange);
+  for (int64_t at : {exchange + 1, exchange + 3, exchange + 4, exchange + 5}) {
+    ASSERT_TRUE(killed({.crash_at = at, .fail_at = exchange, .error = ENOSYS}));
+    expect_whole(at);
+  }
+}
+
 TEST(Prepare, BadInputIsNamed) {
   TempDir dir;
   write_file(dir / "a.txt", "a\n");
@@ -218,6 +309,9 @@ TEST(Prepare, BadInputIsNamed) {
   expect_error<ConfigError>(options([](auto& o) { o.shard_tokens = 0; }), {"shard", "0"});
   expect_error<ConfigError>(options([&](auto& o) { o.out = dir / "a.txt"; }), {"a.txt", "file"});
   EXPECT_FALSE(directory_exists(dir / "o"));
+  std::filesystem::create_symlink(dir / "hollow", dir / "link");
+  expect_error<ConfigError>(options([&](auto& o) { o.out = dir / "link"; }), {"is a link", "hollow"});
+  expect_error<ConfigError>(options([&](auto& o) { o.out = dir / "hollow/."; }), {"hollow/.", "no name"});
 }
 
 TEST(Prepare, OverwritesOnlyWhatItMade) {
@@ -257,7 +351,7 @@ TEST(Prepare, AFailedWriteLeavesWhatWasThere) {
     set_file_faults(faults);
     try {
       prepare(o);
-      break;
+      if (file_operations() < at) break;  // this one is never reached
     } catch (const IoError&) {
       ++failed;
     }

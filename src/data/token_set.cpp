@@ -27,6 +27,11 @@ int64_t DatasetInfo::documents() const {
 
 bool is_dataset(const std::string& folder) { return file_exists(folder + "/dataset.json"); }
 
+std::string hidden_beside(const std::string& folder, std::string_view purpose) {
+  const std::string name = folder.substr(0, folder.find_last_not_of('/') + 1);
+  return fmt::format("{}/.{}.{}", parent_directory(name), name.substr(name.rfind('/') + 1), purpose);
+}
+
 TokenSet::TokenSet(const std::string& path) : path_(path), folder_(path) {
   if (directory_exists(path)) {
     if (!is_dataset(path)) {
@@ -42,6 +47,8 @@ TokenSet::TokenSet(const std::string& path) : path_(path), folder_(path) {
     TokenFileInfo file = TokenFile(path).info();
     info_ = {file.tokenizer, file.vocabulary_hash, file.vocab_size, {}, {{path.substr(path.rfind('/') + 1), file}}};
   } else {
+    if (const std::string old = set_aside(path); directory_exists(old))
+      throw DataError("{}: no such folder; the set that was there is {}: rename it back, or prepare again", path, old);
     throw DataError("{}: no such folder or file; `chiron prepare` makes a data set of text", path);
   }
   begins_.push_back(0);

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/token_file.h"
@@ -36,6 +37,10 @@ DatasetInfo read_dataset_json(const std::string& text, const std::string& path);
 
 /// Whether a folder holds a data set (a dataset.json).
 bool is_dataset(const std::string& folder);
+/// A hidden name beside a folder.
+std::string hidden_beside(const std::string& folder, std::string_view purpose);
+/// Where `prepare` keeps a set while another one takes its place, on file systems that cannot exchange the two.
+inline std::string set_aside(const std::string& folder) { return hidden_beside(folder, "chiron-old"); }
 
 /// A data set: its shards, one after the other, are one sequence of tokens.
 class TokenSet final : public TokenSource {

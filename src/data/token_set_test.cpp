@@ -226,6 +226,10 @@ TEST(TokenSet, NamesWhatIsWrong) {
   DatasetInfo info = write_set(set, random_tokens(30, 256), {10, 20});
   expect_data_error([&] { TokenSet(dir / "nowhere"); }, {"nowhere", "no such folder or file"});
   expect_data_error([&] { TokenSet(dir.path()); }, {dir.path(), "no dataset.json", "prepare"});
+  for (const std::string& name : {dir / "was", dir / "was/"}) {
+    make_directories(dir / ".was.chiron-old");
+    expect_data_error([&] { TokenSet{name}; }, {"the set that was there is " + dir / ".was.chiron-old"});
+  }
   make_directories(dir / "both");
   rename_path(set, dir / "both/train");
   expect_data_error([&] { TokenSet(dir / "both"); }, {"did you mean", "both/train"});
