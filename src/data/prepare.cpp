@@ -61,7 +61,7 @@ class SetWriter {
           tokenizer_.encode(part, tokens_);
           flush(false);
         });
-    if (info_.end_of_text) tokens_.push_back(*info_.end_of_text);
+    if (info_.end_of_text) tokens_.push_back(kEnd);
     flush(false);
   }
 
@@ -75,11 +75,16 @@ class SetWriter {
   }
 
  private:
-  /// Bytes of text that tokens stand for: the token that ends a text stands for none.
-  int64_t bytes_of(std::span<const int32_t> tokens) const {
+  /// Puts the tokens that end documents in their places. Returns the bytes of text that the others stand for: the same
+  /// token may stand in the text.
+  int64_t settle(std::span<int32_t> tokens) const {
     int64_t bytes = 0;
-    for (int32_t id : tokens)
-      if (id != info_.end_of_text) bytes += static_cast<int64_t>(tokenizer_.bytes_of(id).size());
+    for (int32_t& id : tokens) {
+      if (id == kEnd)
+        id = *info_.end_of_text;
+      else
+        bytes += static_cast<int64_t>(tokenizer_.bytes_of(id).size());
+    }
     return bytes;
   }
 
@@ -95,7 +100,7 @@ class SetWriter {
       for (int64_t& s : starts_) s -= static_cast<int64_t>(n);
       TokenFileInfo file;
       auto tokens = std::span(tokens_).subspan(done, n);
-      file.text_bytes = bytes_of(tokens);
+      file.text_bytes = settle(tokens);
       file.vocab_size = info_.vocab_size;
       file.vocabulary_hash = info_.vocabulary_hash;
       file.tokenizer = info_.tokenizer;
@@ -106,11 +111,13 @@ class SetWriter {
     tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(done));
   }
 
+  static constexpr int32_t kEnd = -1;
+
   std::string folder_;
   const Tokenizer& tokenizer_;
   size_t shard_tokens_;
   DatasetInfo info_;
-  std::vector<int32_t> tokens_;  // not written yet
+  std::vector<int32_t> tokens_;  // not written yet; kEnd ends a document
   std::vector<int64_t> starts_;  // documents among them
 };
 

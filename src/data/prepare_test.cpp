@@ -192,6 +192,23 @@ TEST(Prepare, LinksToFoldersAreFollowedOnce) {
                                                        dir / "in/dangling: neither a file nor a folder"));
 }
 
+TEST(Prepare, EndOfTextInTheTextCountsItsBytes) {
+  TempDir dir;
+  const std::string text = lines(40) + "<|endoftext|>" + lines(3) + "<|endoftext|><|endoftext|>";
+  write_file(dir / "a.txt", text);
+  write_file(dir / "b.txt", text);
+  for (int64_t shard : {7, 100000}) {
+    prepare({.inputs = {dir / "a.txt", dir / "b.txt"},
+             .out = dir / "set",
+             .train_bpe = 300,
+             .shard_tokens = shard,
+             .overwrite = true});
+    TokenSet set(dir / "set");
+    EXPECT_EQ(text_of(set), text + "<|endoftext|>" + text + "<|endoftext|>");
+    EXPECT_EQ(set.text_bytes(), static_cast<int64_t>(2 * text.size()));
+  }
+}
+
 TEST(Prepare, OneProcessAtATimeMakesASet) {
   TempDir dir;
   write_file(dir / "a.txt", "text");
