@@ -216,6 +216,14 @@ TEST_F(RunFolders, AFileSizeLimitIsAnErrorOfTheWrite) {
   EXPECT_EQ(train().code, 0);
 }
 
+TEST_F(RunFolders, AnErrorThatNobodyHearsIsOneStill) {
+  EXPECT_EQ(shell(CHIRON_PROGRAM " trian 2> /dev/full").code, 2);
+  EXPECT_EQ(shell(CHIRON_PROGRAM " eval gone --data gone 2> /dev/full > /dev/full").code, 3);
+  EXPECT_EQ(shell(CHIRON_PROGRAM " --help 2> /dev/full > /dev/full").code, 4);
+  EXPECT_EQ(shell(CHIRON_PROGRAM " doctor > /dev/full").code, 4);
+  EXPECT_EQ(shell(CHIRON_PROGRAM " train " + config + " --out " + run + " 2> /dev/full").code, 0);
+}
+
 TEST_F(RunFolders, ThreadsThatCannotBeStartedAreNamed) {
   if (kSanitized) GTEST_SKIP() << kWhySkipped;
   // The address space has room for so many stacks: none, one, a few.

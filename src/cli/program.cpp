@@ -10,6 +10,7 @@
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <system_error>
 
 #include "base/spelling.h"
 #include "cli/help.h"
@@ -110,12 +111,14 @@ void take_words(const Node& node) {
   }
 }
 
+/// Throws nothing: the standard error output may be full, and so may memory.
 int fail(ExitCode code, const char* message) {
-  fmt::print(stderr, "chiron: error: {}\n", message);
+  std::fprintf(stderr, "chiron: error: %s\n", message);
   if (code == ExitCode::bug) {
-    fmt::print(stderr,
-               "This is a mistake of Chiron's own. Please report it with the line above, the command line, the "
-               "configuration and the output of `chiron doctor`.\n");
+    std::fputs(
+        "This is a mistake of Chiron's own. Please report it with the line above, the command line, the configuration "
+        "and the output of `chiron doctor`.\n",
+        stderr);
   }
   return static_cast<int>(code);
 }
@@ -174,13 +177,17 @@ void prepare_process() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+int output_lost(int error) {
+  if (error == EPIPE) return 0;
+  return fail(ExitCode::io, fmt::format("cannot write to the standard output: {}", std::strerror(error)).c_str());
+}
+
 /// What was printed must have got out; a reader that has seen enough (`| head`) is no failure.
 int finish_output(int code) {
   errno = 0;
   std::cout.flush();
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
-  if (errno == EPIPE || errno == 0 || code != 0) return code;
-  return fail(ExitCode::io, fmt::format("cannot write to the standard output: {}", std::strerror(errno)).c_str());
+  return code != 0 || errno == 0 ? code : output_lost(errno);
 }
 
 }  // namespace
@@ -204,6 +211,8 @@ int run_program(const std::vector<std::string>& words) {
     return finish_output(static_cast<int>(request.command->run()));
   } catch (const Error& e) {
     return fail(e.code(), e.what());
+  } catch (const std::system_error& e) {  // of fmt::print
+    return std::ferror(stdout) ? output_lost(e.code().value()) : fail(ExitCode::io, e.what());
   } catch (const std::bad_alloc&) {
     return fail(ExitCode::device, "out of memory; `chiron plan` shows what a run needs");
   } catch (const std::exception& e) {
