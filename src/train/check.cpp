@@ -28,9 +28,11 @@ class Dump {
 
   const SafetensorsFile& file() const { return file_; }
 
-  Values floats(const std::string& name) {
+  Values floats(const std::string& name, const Shape& wanted) {
     const StoredTensor& tensor = at(name);
     Shape shape = shape_of(tensor, file_.path());
+    if (shape != wanted)
+      throw DataError("{}: {} has the shape {}, the model's {}", file_.path(), name, shape.str(), wanted.str());
     Values values(static_cast<size_t>(shape.numel()));
     Tensor flat{reinterpret_cast<uintptr_t>(values.data()), DType::f32, shape.rank ? shape : Shape{1}};
     file_.read({.name = name, .data = flat, .transposed = false, .part = whole(shape), .global = shape});
@@ -41,8 +43,9 @@ class Dump {
   std::vector<int32_t> ids(const std::string& name, Shape& shape) {
     const StoredTensor& tensor = at(name);
     shape = shape_of(tensor, file_.path());
-    if (tensor.dtype != DType::i64 || shape.rank != 2)
-      throw DataError("{}: {} is {} {}, expected I64 of two dimensions", file_.path(), name, tensor.type, shape.str());
+    if (tensor.dtype != DType::i64 || shape.rank != 2 || shape.numel() == 0)
+      throw DataError("{}: {} is {} {}, expected I64 of two dimensions, not empty", file_.path(), name, tensor.type,
+                      shape.str());
     std::vector<int32_t> out(static_cast<size_t>(shape.numel()));
     for (size_t i = 0; i < out.size(); ++i) {
       int64_t id;
@@ -75,11 +78,17 @@ class Dump {
   std::vector<std::string> asked_;  // sorted
 };
 
+struct Whole {
+  Shape shape;
+  Values values;
+};
+
 /// Parts of the state, put together as whole tensors in Hugging Face's layout.
-std::map<std::string, Values> gather(const std::vector<StatePart>& parts) {
-  std::map<std::string, Values> all;
+std::map<std::string, Whole> gather(const std::vector<StatePart>& parts) {
+  std::map<std::string, Whole> all;
   for (const StatePart& part : parts) {
-    Values& to = all[part.name];
+    all[part.name].shape = part.global;
+    Values& to = all[part.name].values;
     to.resize(static_cast<size_t>(part.global.numel()));
     const int64_t cols = part.global[part.global.rank - 1];
     const int64_t row0 = part.global.rank == 2 ? part.part.offset[0] : 0;
@@ -95,7 +104,7 @@ std::map<std::string, Values> gather(const std::vector<StatePart>& parts) {
 }
 
 double max_error(const Values& got, const Values& want) {
-  if (got.size() != want.size()) return INFINITY;
+  CHECK(got.size() == want.size());
   double diff = 0, largest = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const double d = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
@@ -107,7 +116,7 @@ double max_error(const Values& got, const Values& want) {
 }
 
 double after_error(const Values& got, const Values& want, const Values& gradient) {
-  if (got.size() != want.size() || got.size() != gradient.size()) return INFINITY;
+  CHECK(got.size() == want.size() && got.size() == gradient.size());
   double largest = 0, diff = 0, norm = 0;
   for (float g : gradient) largest = std::max(largest, std::abs(static_cast<double>(g)));
   for (size_t i = 0; i < got.size(); ++i) {
@@ -208,16 +217,16 @@ std::vector<Comparison> check_model(Stream& s, const std::string& folder, const 
   const HostBatch batch = read_batch(dump, m.model->config());
   const double allowed = tolerance > 0 ? tolerance : kCheckTolerance;
   std::vector<Comparison> results;
-  auto compare = [&](const std::string& name, const Values& got) {
-    results.push_back({name, max_error(got, dump.floats(name)), allowed});
+  auto compare = [&](const std::string& name, const Shape& shape, const Values& got) {
+    results.push_back({name, max_error(got, dump.floats(name, shape)), allowed});
   };
 
-  compare("logits", all_logits(s, m, batch));
+  compare("logits", {batch.sequences, batch.length, m.model->config().vocab_size}, all_logits(s, m, batch));
   Steps steps(s, m, batch);
   StepScalars scalars = steps.run(false);
-  compare("loss", {scalars.sums[1] / static_cast<float>(scalars.tokens)});
+  compare("loss", {}, {scalars.sums[1] / static_cast<float>(scalars.tokens)});
   const auto gradients = gather(gradient_parts(*m.params));
-  for (const auto& [name, values] : gradients) compare("grad." + name, values);
+  for (const auto& [name, whole] : gradients) compare("grad." + name, whole.shape, whole.values);
 
   Values losses, norms;
   for (int i = 0; i < kSteps; ++i) {
@@ -225,10 +234,11 @@ std::vector<Comparison> check_model(Stream& s, const std::string& folder, const 
     losses.push_back(scalars.loss);
     norms.push_back(scalars.grad_norm);
   }
-  compare("step_loss", losses);
-  compare("step_gnorm", norms);
-  for (const auto& [name, values] : gather(weight_parts(*m.params))) {
-    const double error = after_error(values, dump.floats("after." + name), dump.floats("grad." + name));
+  compare("step_loss", {kSteps}, losses);
+  compare("step_gnorm", {kSteps}, norms);
+  for (const auto& [name, whole] : gather(weight_parts(*m.params))) {
+    const double error =
+        after_error(whole.values, dump.floats("after." + name, whole.shape), dump.floats("grad." + name, whole.shape));
     results.push_back({"after." + name, error, tolerance > 0 ? tolerance : kCheckAfterTolerance});
   }
   if (auto unused = dump.unused(); !unused.empty())
