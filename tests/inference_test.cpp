@@ -11,6 +11,7 @@
 #include "support/drawn_model.h"
 #include "support/program.h"
 #include "train/evaluate.h"
+#include "train/export.h"
 #include "train/generate.h"
 #include "train/inference.h"
 
@@ -227,6 +228,29 @@ TEST_F(Spoken, StopTextsSeedsAndPrompts) {
   EXPECT_THAT(o.text, HasSubstr("has 33 tokens: the model's context is 32, so only the last 32 are read"));
   EXPECT_THAT(say({"--prompt", std::string(32, 'e'), "--max-tokens", "1"}).text, StartsWith("eee"));
   EXPECT_EQ(say({"--prompt-ids", ", ,"}).code, 3) << "no tokens";
+}
+
+TEST_F(Spoken, EvaluationTakesNoMoreMemoryThanTheDataFills) {
+  // A model that takes contexts of 2^28 tokens.
+  SavedModel m = drawn_model(s, [] {
+    ModelConfig c = small_config(Family::llama);
+    c.max_seq_len = 1 << 28;
+    c.vocab_size = 256;
+    return c;
+  }());
+  m.tokenizer = byte_tokenizer();
+  export_model(m, dir / "long");
+  auto eval = [&](const Words& more) {
+    Outcome o = chiron(dir.path(), Words{"eval", dir / "long", "--data", dir / "data"} + more);
+    EXPECT_EQ(o.code, 0) << o.text;
+    return o.text;
+  };
+  const std::string text = eval({});
+  EXPECT_THAT(text, StartsWith("loss "));
+  EXPECT_EQ(eval({"--seq-len", "200M"}), text);
+  write_file(dir / "b.txt", std::string(6000, 'b'));
+  ASSERT_EQ(chiron(dir.path(), {"prepare", dir / "b.txt", "--out", dir / "data", "--overwrite"}).code, 0);
+  EXPECT_THAT(eval({"--batch-size", "1"}), HasSubstr("in sequences of 4096 tokens; the model takes 268435456"));
 }
 
 TEST_F(Spoken, EvaluationDoesNotHangOnTheBatch) {

@@ -106,7 +106,7 @@ void EvalArgs::describe(Command& c) {
   c.positional("MODEL", model, kModelDoc);
   c.required_value("--data", "DIR", data, "A folder that `chiron prepare` wrote.");
   c.value("--batch-size", "N", batch_size, "Sequences at a time.").at_least(1);
-  c.value("--seq-len", "N", seq_len, "Tokens per sequence. 0: as the model was trained.").at_least(0);
+  c.value("--seq-len", "N", seq_len, "Tokens per sequence. 0: as many as the model takes, at most 4096.").at_least(0);
   add_device(c, device);
   add_threads(c, threads);
 }

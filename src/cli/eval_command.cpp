@@ -10,6 +10,13 @@
 
 namespace chiron::cli {
 
+namespace {
+
+/// A default whose logits fit into memory.
+constexpr int64_t kLongest = 4096;
+
+}  // namespace
+
 ExitCode eval(const EvalArgs& args) {
   Log log;
   ThreadPool pool(static_cast<int>(args.threads));
@@ -17,15 +24,20 @@ ExitCode eval(const EvalArgs& args) {
   for (const std::string& folder : args.data) TokenSet(folder).verify();
   const auto source = open_token_sets(args.data);
   const SavedModel m = open_model(s, args.model, {}, log);
-  const int64_t context = m.model->config().max_seq_len, length = args.seq_len > 0 ? args.seq_len : context;
-  if (length > context) throw ConfigError("--seq-len {}: the model takes {} tokens at most", length, context);
+  const int64_t context = m.model->config().max_seq_len;
+  if (args.seq_len > context)
+    throw ConfigError("--seq-len {}: the model takes {} tokens at most", args.seq_len, context);
+  int64_t length = args.seq_len > 0 ? args.seq_len : std::min(context, kLongest);
+  // No more memory than the data fills.
+  length = std::clamp<int64_t>(source.source->num_tokens() - 1, 1, length);
+  if (args.seq_len == 0 && length == kLongest && length < context)
+    log.info("in sequences of {} tokens; the model takes {}: --seq-len sets another length", length, context);
   if (source.source->vocab_size() > m.model->config().vocab_size)
     throw DataError("{}: has {} tokens, but the model's vocabulary has {}", source.source->name(),
                     source.source->vocab_size(), m.model->config().vocab_size);
   if (m.tokenizer && source.tokenizer && m.tokenizer->hash() != source.tokenizer->hash())
     throw DataError("{}: its tokens were made with another vocabulary than the model's", source.source->name());
   LoaderOptions pass{.sequences = 1, .length = length, .shuffle = false, .once = true};
-  // No more memory than the data fills.
   pass.sequences = std::min(args.batch_size, Loader(source.source, pass).num_samples());
   const Loader loader(source.source, pass);
   const Evaluation e = evaluate_model(s, m, loader);

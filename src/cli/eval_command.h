@@ -13,7 +13,7 @@ struct EvalArgs {
   std::string model;
   std::vector<std::string> data;
   int64_t batch_size = 8;
-  int64_t seq_len = 0;  ///< 0: as the model was trained, or its longest context
+  int64_t seq_len = 0;  ///< 0: the model's context, at most 4096
   DeviceChoice device = DeviceChoice::automatic;
   int64_t threads = 0;
 
