@@ -230,6 +230,18 @@ TEST_F(Spoken, StopTextsSeedsAndPrompts) {
   EXPECT_EQ(say({"--prompt-ids", ", ,"}).code, 3) << "no tokens";
 }
 
+TEST_F(Spoken, ARunThatSavesAndPrunesIsReadAllTheSame) {
+  Process run({"train", dir / "c.yaml", "--out", dir / "run", "--set", "training.max_steps=100000000", "--set",
+               "checkpoint.every=1", "--set", "checkpoint.keep_last=1"},
+              dir / "run.txt");
+  ASSERT_TRUE(eventually([&] { return newest_checkpoint(dir / "run/checkpoints")->step > 41; }));
+  Log log(LogLevel::error);
+  for (int i = 0; i < 300; ++i) {
+    SavedModel m = open_model(s, dir / "run", {}, log);
+    ASSERT_TRUE(m.tokenizer);
+  }
+}
+
 TEST_F(Spoken, EvaluationTakesNoMoreMemoryThanTheDataFills) {
   // A model that takes contexts of 2^28 tokens.
   SavedModel m = drawn_model(s, [] {

@@ -26,6 +26,8 @@ CheckpointScan find_checkpoints(const std::string& dir) {
       if (read_manifest(path).step != number.first) throw DataError("{}/{} is of another step", path, kManifest);
       scan.whole.push_back({path, number.first});
     } catch (const Error& e) {
+      // Removed since it was listed: newer ones may be there that were not.
+      if (!directory_exists(path)) return find_checkpoints(dir);
       scan.skipped.push_back(fmt::format("{}: {}", path, e.what()));
     }
   }

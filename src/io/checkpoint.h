@@ -32,7 +32,7 @@ struct CheckpointScan {
   std::vector<std::string> skipped;   ///< "PATH: reason", for the log
 };
 
-/// Looks at sizes only, so it is quick. An absent `dir` holds none.
+/// Looks at sizes only, so it is quick. An absent `dir` holds none. A run may save and prune meanwhile.
 CheckpointScan find_checkpoints(const std::string& dir);
 /// The newest whole one. Reasons why others were passed over are added to `skipped`, if given.
 std::optional<CheckpointInfo> newest_checkpoint(const std::string& dir, std::vector<std::string>* skipped = nullptr);

@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "base/error_testing.h"
@@ -239,6 +240,21 @@ TEST_F(Checkpoints, PruneLeavesARunningSaveAlone) {
   EXPECT_EQ(newest_checkpoint(dir)->step, 2);
   running.commit({}, json::object(), {});
   EXPECT_EQ(newest_checkpoint(dir)->step, 3);
+}
+
+TEST_F(Checkpoints, AReaderAlwaysFindsOneWhileARunSavesAndPrunes) {
+  save(0);
+  std::jthread run([&](std::stop_token stop) {
+    for (int64_t step = 1; !stop.stop_requested(); ++step) {
+      save(step);
+      prune_checkpoints(dir, 1);
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<std::string> skipped;
+    ASSERT_TRUE(newest_checkpoint(dir, &skipped)) << i;
+    ASSERT_THAT(skipped, IsEmpty());
+  }
 }
 
 TEST_F(Checkpoints, AnAbandonedSaveLeavesNothing) {

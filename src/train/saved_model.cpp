@@ -54,7 +54,12 @@ SavedModel open_model(Stream& s, const std::string& path, SavedModel::Use use, L
     auto newest = newest_checkpoint(path + "/checkpoints", &skipped);
     for (const std::string& reason : skipped) log.warning("passed over {}", reason);
     if (!newest) throw DataError("{}: the run has no checkpoint yet", path);
-    return open_checkpoint(s, newest->path, use);
+    try {
+      return open_checkpoint(s, newest->path, use);
+    } catch (const Error&) {
+      if (directory_exists(newest->path)) throw;
+    }
+    return open_model(s, path, use, log);  // a newer one has taken its place meanwhile
   }
   if (file_exists(path + "/config.json")) return open_folder(s, path, use, log);
   throw DataError("{}: neither a run (checkpoints/), nor a checkpoint (COMPLETE), nor a model folder (config.json)",
