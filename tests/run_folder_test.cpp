@@ -244,6 +244,32 @@ TEST_F(RunFolders, AsManyCheckpointsStayAsWereAskedFor) {
   EXPECT_EQ(find_checkpoints(run + "/checkpoints").whole.size(), 4u);
 }
 
+TEST_F(RunFolders, AFolderThatIsMovedIsNotWrittenTo) {
+  auto start = [&] {
+    return Process(
+        {"train", config, "--out", run, "--set", "training.max_steps=100000000", "--set", "checkpoint.every=0"},
+        dir / "first.txt");
+  };
+  for (bool replaced : {false, true}) {
+    Process first = start();
+    ASSERT_TRUE(eventually([&] { return file_exists(run + "/metrics.jsonl"); }));
+    const std::string moved = fmt::format("{}-moved-{}", run, replaced);
+    rename_path(run, moved);
+    if (replaced) {
+      ASSERT_EQ(train().code, 0);
+    }
+    const Trace other = trace_of(run);
+    first.signal(SIGTERM);
+    Outcome o = first.wait();
+    EXPECT_EQ(o.code, 4) << o.text;
+    EXPECT_THAT(o.text, AllOf(HasSubstr("is no longer this run's folder"), HasSubstr(run + "/lock")));
+    EXPECT_EQ(directory_exists(run), replaced);
+    expect_same(trace_of(run), other, "the other's");
+    EXPECT_FALSE(newest_checkpoint(moved + "/checkpoints"));
+    remove_tree(run);
+  }
+}
+
 TEST_F(RunFolders, DataThatIsCutShortIsNamed) {
   write_file(dir / "a.txt", std::string(100'000, 'a'));
   ASSERT_EQ(chiron(dir.path(), {"prepare", dir / "a.txt", "--out", dir / "data"}).code, 0);

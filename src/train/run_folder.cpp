@@ -72,4 +72,12 @@ RunFolder::RunFolder(const Options& options, bool fresh, Log& log) : dir_(withou
   make_directories(checkpoints());
 }
 
+void RunFolder::check_in_place() const {
+  if (lock_->in_place()) return;
+  throw IoError(
+      "{} is no longer this run's folder: {}/lock was moved, removed or replaced while it trained. Nothing more was "
+      "saved; put the folder back and start again to go on from its last checkpoint",
+      dir_, dir_);
+}
+
 }  // namespace chiron

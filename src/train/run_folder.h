@@ -23,6 +23,8 @@ class RunFolder {
   std::string checkpoints() const { return dir_ + "/checkpoints"; }
   std::string metrics() const { return dir_ + "/metrics.jsonl"; }
   static std::string config_of(const std::string& dir) { return dir + "/config.yaml"; }
+  /// IoError if the folder was moved or replaced since: what is there now is not this run's.
+  void check_in_place() const;
 
  private:
   std::string dir_;

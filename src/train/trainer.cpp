@@ -241,6 +241,7 @@ void Trainer::prune() { prune_checkpoints(folder_.checkpoints(), options_.checkp
 
 void Trainer::save() {
   if (saved_step_ == counters_.step) return;
+  folder_.check_in_place();
   if (!weights_are_finite(*params_))
     throw Diverged(
         "after step {} some weights are not finite; nothing was saved, and what was saved before is whole. A "
