@@ -230,6 +230,32 @@ TEST_F(Spoken, StopTextsSeedsAndPrompts) {
   EXPECT_EQ(say({"--prompt-ids", ", ,"}).code, 3) << "no tokens";
 }
 
+TEST_F(Spoken, StopTextsAreLookedForInWhatIsNew) {
+  Outcome o = say({"--prompt", "the earth ", "--max-tokens", "3", "--stop", "earth"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.text, StartsWith("the earth "));
+  for (const Words& stops : {Words{"--stop", ""}, Words{"--stop", "x", "--stop", ""}}) {
+    o = say(Words{"--prompt", "the "} + stops);
+    EXPECT_EQ(o.code, 2) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("--stop \"\": an empty text appears everywhere"));
+  }
+}
+
+TEST_F(Spoken, NothingIsGeneratedForNobody) {
+  for (const char* prompt : {"--prompt the", "--prompt-ids 116"}) {
+    const std::string line =
+        fmt::format("timeout 50 " CHIRON_PROGRAM " generate {} {} --threads 1 --max-tokens ", dir / "run", prompt);
+    auto shell = [&](const std::string& rest) {
+      const int status = std::system(("bash -c '" + line + rest + "' 2> " + dir / "err").c_str());
+      return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    };
+    EXPECT_EQ(shell("100000000 | head -c 5 > /dev/null; exit ${PIPESTATUS[0]}"), 0) << prompt;
+    EXPECT_EQ(read_file(dir / "err"), "");
+    EXPECT_EQ(shell("100000000 > /dev/full"), 4) << prompt;
+    EXPECT_THAT(read_file(dir / "err"), HasSubstr("cannot write to the standard output"));
+  }
+}
+
 TEST_F(Spoken, ARunThatSavesAndPrunesIsReadAllTheSame) {
   Process run({"train", dir / "c.yaml", "--out", dir / "run", "--set", "training.max_steps=100000000", "--set",
                "checkpoint.every=1", "--set", "checkpoint.keep_last=1"},

@@ -1,8 +1,10 @@
 #include "cli/generate_command.h"
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 
+#include "base/files.h"
 #include "text/utf8.h"
 #include "train/generate.h"
 #include "train/setup.h"
@@ -29,12 +31,20 @@ std::vector<int32_t> parse_ids(const std::string& text) {
   return ids;
 }
 
+/// To the standard output, at once. Returns false when its reader has gone.
+bool put(std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
+  if (errno == EPIPE) return false;
+  throw_io_error("write to", "the standard output", errno);
+}
+
 /// Hands text on as it comes, in whole characters, and never more than is known not to begin a stop text.
 class Output {
  public:
   explicit Output(const std::vector<std::string>& stops) : stops_(stops) {}
 
-  /// false: a stop text came.
+  /// false: a stop text came, or the reader has gone.
   bool add(std::string_view bytes) {
     held_ += bytes;
     size_t cut = std::string::npos;
@@ -47,20 +57,13 @@ class Output {
     for (const std::string& stop : stops_)
       for (size_t n = std::min(stop.size(), held_.size()); n > keep; --n)
         if (held_.ends_with(stop.substr(0, n))) keep = n;
-    put(held_.size() - keep);
-    return true;
+    const std::string ready = held_.substr(0, held_.size() - keep);
+    held_.erase(0, ready.size());
+    return put(ready);
   }
-  void finish() {
-    put(held_.size());
-    std::fputs("\n", stdout);
-  }
+  void finish() { put(held_ + "\n"); }
 
  private:
-  void put(size_t n) {
-    std::fwrite(held_.data(), 1, n, stdout);
-    std::fflush(stdout);
-    held_.erase(0, n);
-  }
   const std::vector<std::string>& stops_;
   std::string held_;
 };
@@ -74,6 +77,8 @@ ExitCode generate(const GenerateArgs& args) {
     throw ConfigError("--prompt and --prompt-ids are both given: take one of them");
   if (!args.prompt_ids.empty() && !args.stop.empty())
     throw ConfigError("--stop {}: with --prompt-ids there is no text for it to appear in; leave it out", args.stop[0]);
+  for (const std::string& stop : args.stop)
+    if (stop.empty()) throw ConfigError("--stop \"\": an empty text appears everywhere; leave it out");
   Log log;
   ThreadPool pool(static_cast<int>(args.threads));
   Stream s(choose_device(args.device), pool);
@@ -88,19 +93,18 @@ ExitCode generate(const GenerateArgs& args) {
   const auto end = m.tokenizer ? m.tokenizer->end_of_text() : std::nullopt;
   const Sampling sampling{args.temperature, args.top_k, args.top_p, static_cast<uint64_t>(args.seed)};
   Output out(args.stop);
-  if (as_text) out.add(args.prompt);
+  if (as_text && !put(args.prompt)) return ExitCode::done;
   bool first = true;
   generate(s, m, prompt, sampling, args.max_tokens, [&](int32_t id) {
     if (as_text) return id != end && out.add(m.tokenizer->bytes_of(id));
-    fmt::print("{}{}", first ? "" : ",", id);
-    std::fflush(stdout);
+    const bool read = put(fmt::format("{}{}", first ? "" : ",", id));
     first = false;
-    return id != end;
+    return read && id != end;
   });
   if (as_text)
     out.finish();
   else
-    fmt::print("\n");
+    put("\n");
   return ExitCode::done;
 }
 
