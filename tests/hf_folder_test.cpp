@@ -149,12 +149,12 @@ TEST_P(HfModels, ConfigsThatCannotBeAreRefusedByName) {
   write();
   EXPECT_EQ(weights_of(open()), weights_of(m));
   expect_config_refused("vocab_size", 67.5, "vocab_size is 67.5", "an integer");
-  expect_config_refused(gpt2() ? "layer_norm_epsilon" : "rms_norm_eps", 1e-300, "norm_eps: 1e-300");
-  expect_config_refused(gpt2() ? "attn_pdrop" : "attention_dropout", 0.99999999999,
-                        "attention_dropout: 0.99999999999 is 1");
+  const char *eps = gpt2() ? "layer_norm_epsilon" : "rms_norm_eps", *drop = gpt2() ? "attn_pdrop" : "attention_dropout";
+  expect_config_refused(eps, 1e-300, fmt::format("config.json: {}: 1e-300", eps));
+  expect_config_refused(drop, 0.99999999999, fmt::format("config.json: {}: 0.99999999999 is 1", drop));
   if (gpt2()) {
     expect_config_refused("activation_function", "relu", "activation_function = relu", "gelu_new");
-    expect_config_refused("n_head", 5, "num_heads 5", "24");
+    expect_config_refused("n_head", 5, "config.json: n_head 5 does not divide n_embd 24");
     expect_config_refused("n_head", json{4}, "n_head is [4]");
     expect_config_refused("scale_attn_by_inverse_layer_idx", true, "scale_attn_by_inverse_layer_idx");
     expect_config_refused("layer_norm_epsilon", "small", "layer_norm_epsilon is \"small\"", "a number");
@@ -163,9 +163,22 @@ TEST_P(HfModels, ConfigsThatCannotBeAreRefusedByName) {
   }
   expect_config_refused("hidden_size", kAbsent, "hidden_size is missing");
   expect_config_refused("num_hidden_layers", kAbsent, "num_hidden_layers is missing");
-  expect_config_refused("rope_theta", 1e-300, "rope.theta: 1e-300");
+  expect_config_refused("rope_theta", 1e-300, "config.json: rope_theta: 1e-300");
   expect_config_refused("hidden_act", "gelu", "hidden_act = gelu", "silu");
-  expect_config_refused("num_key_value_heads", 3, "num_kv_heads 3");
+  expect_config_refused("num_key_value_heads", 3,
+                        "config.json: num_key_value_heads 3 does not divide num_attention_heads 4");
+  expect_config_refused("head_dim", 7, "config.json: head_dim is 7 (hidden_size / num_attention_heads unless given)");
+  expect_config_refused("rope_scaling", json{{"rope_type", "linear"}, {"factor", 0.5}}, "rope_scaling.factor: 0.5");
+  expect_config_refused("rope_parameters", json{{"rope_type", "linear"}, {"factor", 0.5}},
+                        "rope_parameters.factor: 0.5");
+  expect_config_refused("rope_scaling", json{{"rope_type", "linear"}, {"type", "llama3"}, {"factor", 2}},
+                        "rope_scaling: type is llama3 and rope_type linear");
+  const json each = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
+                     {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}};
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    expect_config_refused(key, each, fmt::format("{}.full_attention is not supported", key), "rope_type");
+    expect_config_refused(key, json{{"rope_type", "default"}, {"attention_factor", 1.2}}, "attention_factor");
+  }
   for (const char* type : {"yarn", "dynamic", "longrope"}) {
     expect_config_refused("rope_scaling", json{{"rope_type", type}, {"factor", 2.0}}, type, "default, linear, llama3");
     expect_config_refused("rope_scaling", json{{"type", type}, {"factor", 2.0}}, type, "default, linear, llama3");

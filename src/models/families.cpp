@@ -4,14 +4,36 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "base/yaml.h"
-#include "models/hf_config.h"
 
 namespace chiron {
 namespace {
 
 std::array<const FamilyEntry*, 2> families() { return {&gpt2_family(), &llama_family()}; }
+
+/// The model under its key in a configuration, as messages name it.
+struct Named {
+  ModelConfig model;
+  void describe(Schema& s) { s.group("model", model, ""); }
+};
+
+/// A message about options in the words of the file that they came from.
+std::string in_words_of(const JsonObject& json, std::span<const hf::Key> keys, std::string text) {
+  if (!text.starts_with(json.file())) text = json.file() + ": " + text;
+  auto in_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  for (const hf::Key& k : keys) {
+    const std::string name = fmt::format("model.{}", k.option);
+    for (size_t at = 0; (at = text.find(name, at)) != std::string::npos;) {
+      const size_t end = at + name.size();
+      const std::string_view now = end < text.size() && in_name(text[end]) ? name : hf::spelling(json, keys, k.option);
+      text.replace(at, name.size(), now);
+      at += now.size();
+    }
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -33,17 +55,17 @@ ModelConfig config_from_hf(const JsonObject& json) {
     // Read on, the model would be another one, in silence.
     for (const char* key : {"quantization_config", "sliding_window"})
       if (json.has(key)) throw DataError("{}: {} is not supported; only null is, or to leave it out", json.file(), key);
-    ModelConfig m = f->read_config(json);
+    Named named{f->read_config(json)};
     try {
       // The limits are those of the options.
-      Schema schema(m);
+      Schema schema(named);
       for (const auto& option : schema.options()) option->set(parse_yaml_value(option->yaml(), json.file()));
-      resolve(m);
-      validate(m);
+      resolve(named.model);
+      validate(named.model);
     } catch (const ConfigError& e) {
-      throw DataError("{}: {}", json.file(), e.what());
+      throw DataError("{}", in_words_of(json, f->keys, e.what()));
     }
-    return m;
+    return named.model;
   }
   throw DataError("{}: model_type \"{}\" is not supported; supported: {}", json.file(), type, fmt::join(known, ", "));
 }

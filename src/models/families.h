@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 
+#include "models/hf_config.h"
 #include "models/model.h"
 
 namespace chiron {
@@ -11,6 +13,7 @@ namespace chiron {
 struct FamilyEntry {
   Family family;
   std::string_view model_type, architecture;
+  std::span<const hf::Key> keys;  ///< of config.json
   ModelConfig (*read_config)(const JsonObject&);
   std::unique_ptr<Model> (*make)(const ModelSetup&);
 };

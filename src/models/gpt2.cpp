@@ -166,21 +166,39 @@ class Gpt2 final : public Decoder<Block> {
   }
 };
 
+constexpr hf::Key kKeys[] = {{"vocab_size", "vocab_size"},
+                             {"max_seq_len", "n_positions"},
+                             {"max_seq_len", "max_position_embeddings"},
+                             {"d_model", "n_embd"},
+                             {"d_model", "hidden_size"},
+                             {"num_layers", "n_layer"},
+                             {"num_layers", "num_hidden_layers"},
+                             {"num_heads", "n_head"},
+                             {"num_heads", "num_attention_heads"},
+                             {"d_ff", "n_inner"},
+                             {"norm_eps", "layer_norm_epsilon"},
+                             {"init_std", "initializer_range"},
+                             {"embedding_dropout", "embd_pdrop"},
+                             {"attention_dropout", "attn_pdrop"},
+                             {"residual_dropout", "resid_pdrop"},
+                             {"tie_embeddings", "tie_word_embeddings"}};
+
 ModelConfig read_config(const JsonObject& json) {
+  auto key = [&](std::string_view option) { return hf::spelling(json, kKeys, option); };
   ModelConfig m;
   m.family = Family::gpt2;
-  m.vocab_size = hf::size(json, "vocab_size", 50257);
-  m.max_seq_len = hf::size(json, hf::spelling(json, {"n_positions", "max_position_embeddings"}), 1024);
-  m.d_model = hf::size(json, hf::spelling(json, {"n_embd", "hidden_size"}), 768);
-  m.num_layers = hf::size(json, hf::spelling(json, {"n_layer", "num_hidden_layers"}), 12);
-  m.num_heads = hf::size(json, hf::spelling(json, {"n_head", "num_attention_heads"}), 12);
-  if (json.has("n_inner")) m.d_ff = hf::size(json, "n_inner");  // else 4 d_model
-  m.norm_eps = json.number("layer_norm_epsilon", 1e-5);
-  m.init_std = json.number("initializer_range", 0.02);
-  m.embedding_dropout = json.number("embd_pdrop", 0.1);
-  m.attention_dropout = json.number("attn_pdrop", 0.1);
-  m.residual_dropout = json.number("resid_pdrop", 0.1);
-  m.tie_embeddings = json.boolean("tie_word_embeddings", true);
+  m.vocab_size = hf::size(json, key("vocab_size"), 50257);
+  m.max_seq_len = hf::size(json, key("max_seq_len"), 1024);
+  m.d_model = hf::size(json, key("d_model"), 768);
+  m.num_layers = hf::size(json, key("num_layers"), 12);
+  m.num_heads = hf::size(json, key("num_heads"), 12);
+  if (json.has(key("d_ff"))) m.d_ff = hf::size(json, key("d_ff"));  // else 4 d_model
+  m.norm_eps = json.number(key("norm_eps"), 1e-5);
+  m.init_std = json.number(key("init_std"), 0.02);
+  m.embedding_dropout = json.number(key("embedding_dropout"), 0.1);
+  m.attention_dropout = json.number(key("attention_dropout"), 0.1);
+  m.residual_dropout = json.number(key("residual_dropout"), 0.1);
+  m.tie_embeddings = json.boolean(key("tie_embeddings"), true);
   std::string act = json.text("activation_function", "gelu_new");
   if (act == "gelu_new" || act == "gelu_pytorch_tanh")
     m.activation = MlpActivation::gelu_tanh;
@@ -198,8 +216,9 @@ ModelConfig read_config(const JsonObject& json) {
 
 const FamilyEntry& gpt2_family() {
   static const FamilyEntry entry{
-      Family::gpt2, "gpt2", "GPT2LMHeadModel", read_config,
-      [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Gpt2>(s); }};
+      Family::gpt2,      "gpt2",
+      "GPT2LMHeadModel", kKeys,
+      read_config,       [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Gpt2>(s); }};
   return entry;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -10,11 +10,28 @@
 /// Reading a Hugging Face config.json, beyond what JsonObject does.
 namespace chiron::hf {
 
-/// The first of several spellings of a key that the file has; the first spelling if it has none.
-inline std::string_view spelling(const JsonObject& json, std::initializer_list<std::string_view> keys) {
-  for (std::string_view key : keys)
-    if (json.has(key)) return key;
-  return *keys.begin();
+/// An option of the model and the key that stands for it. Several rows of one option are its spellings, the usual one
+/// first.
+struct Key {
+  std::string_view option, key;
+};
+
+/// Whether the file has a key, or "object.key".
+inline bool has(const JsonObject& json, std::string_view key) {
+  const size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return json.has(key);
+  return json.has(key.substr(0, dot)) && json.object(key.substr(0, dot)).has(key.substr(dot + 1));
+}
+
+/// How the file spells an option; the usual spelling if it does not name it, empty if there is none.
+inline std::string_view spelling(const JsonObject& json, std::span<const Key> keys, std::string_view option) {
+  std::string_view usual;
+  for (const Key& k : keys) {
+    if (k.option != option) continue;
+    if (has(json, k.key)) return k.key;
+    if (usual.empty()) usual = k.key;
+  }
+  return usual;
 }
 
 /// DataError: the file asks for something that is not implemented.

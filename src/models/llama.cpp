@@ -2,9 +2,11 @@
 // rotary positions, grouped kv heads, SwiGLU; biases where the file has them. Legend: T tokens, C width, F hidden
 // width, H heads, K kv heads, D head size, V vocabulary.
 
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "models/decoder.h"
 #include "models/families.h"
@@ -215,12 +217,60 @@ void require_whole_rotation(const JsonObject& json) {
   if (const double share = json.number(kKey, 1); share != 1) hf::refuse(json, kKey, fmt::format("{}", share), "1");
 }
 
+constexpr hf::Key kKeys[] = {{"vocab_size", "vocab_size"},
+                             {"d_model", "hidden_size"},
+                             {"d_ff", "intermediate_size"},
+                             {"num_layers", "num_hidden_layers"},
+                             {"num_heads", "num_attention_heads"},
+                             {"num_kv_heads", "num_key_value_heads"},
+                             {"head_dim", "head_dim"},
+                             {"max_seq_len", "max_position_embeddings"},
+                             {"norm_eps", "rms_norm_eps"},
+                             {"init_std", "initializer_range"},
+                             {"tie_embeddings", "tie_word_embeddings"},
+                             {"attention_bias", "attention_bias"},
+                             {"mlp_bias", "mlp_bias"},
+                             {"attention_dropout", "attention_dropout"},
+                             {"sliding_window", kSlidingWindow},
+                             {"rope.theta", "rope_theta"},
+                             {"rope.theta", "rope_parameters.rope_theta"},
+                             {"rope.theta", "rope_scaling.rope_theta"},
+                             {"rope.factor", "rope_scaling.factor"},
+                             {"rope.factor", "rope_parameters.factor"},
+                             {"rope.low_freq_factor", "rope_scaling.low_freq_factor"},
+                             {"rope.low_freq_factor", "rope_parameters.low_freq_factor"},
+                             {"rope.high_freq_factor", "rope_scaling.high_freq_factor"},
+                             {"rope.high_freq_factor", "rope_parameters.high_freq_factor"},
+                             {"rope.original_max_seq_len", "rope_scaling.original_max_position_embeddings"},
+                             {"rope.original_max_seq_len", "rope_parameters.original_max_position_embeddings"}};
+
+/// What else there may be, such as an object for each kind of layer, would be another model in silence.
+void refuse_unknown(const JsonObject& rope, std::string_view name) {
+  constexpr std::string_view kKnown[] = {"rope_type",       "type",
+                                         "rope_theta",      "partial_rotary_factor",
+                                         "factor",          "original_max_position_embeddings",
+                                         "low_freq_factor", "high_freq_factor"};
+  for (const std::string& key : rope.keys())
+    if (rope.has(key) && std::ranges::find(kKnown, key) == std::end(kKnown))
+      throw DataError("{}: {}.{} is not supported; supported: {}", rope.file(), name, key, fmt::join(kKnown, ", "));
+}
+
+RopeType read_rope_type(const JsonObject& rope, std::string_view name) {
+  const std::string old = rope.text("type", "default"), type = rope.text("rope_type", old);
+  if (rope.has("type") && old != type)
+    throw DataError("{}: {}: type is {} and rope_type {}; leave one of them out", rope.file(), name, old, type);
+  if (type == "default") return RopeType::none;
+  if (type == "linear") return RopeType::linear;
+  if (type == "llama3") return RopeType::llama3;
+  hf::refuse(rope, "rope_type", type, "default, linear, llama3");
+}
+
 /// Both spellings: rope_theta with rope_scaling, and rope_parameters with everything.
 RopeConfig read_rope(const JsonObject& json) {
   RopeConfig r;
   r.theta = json.number("rope_theta", 10000);
   require_whole_rotation(json);
-  const std::string_view key = hf::spelling(json, {"rope_parameters", "rope_scaling"});
+  const std::string_view key = json.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
   if (!json.has(key)) return r;
   if (key == "rope_parameters" && json.has("rope_scaling"))
     throw DataError("{}: rope_parameters and rope_scaling are both given; leave one of them out", json.file());
@@ -231,14 +281,9 @@ RopeConfig read_rope(const JsonObject& json) {
     throw DataError("{}: rope_theta is {}, and in {} it is {}; leave one of them out", json.file(), r.theta, key,
                     theta);
   r.theta = theta;
-  std::string type = rope.text(hf::spelling(rope, {"rope_type", "type"}), "default");
-  if (type == "default") return r;
-  if (type == "linear")
-    r.scaling = RopeType::linear;
-  else if (type == "llama3")
-    r.scaling = RopeType::llama3;
-  else
-    hf::refuse(rope, "rope_type", type, "default, linear, llama3");
+  r.scaling = read_rope_type(rope, key);
+  refuse_unknown(rope, key);
+  if (r.scaling == RopeType::none) return r;
   r.factor = rope.number("factor");
   if (r.scaling == RopeType::linear) return r;
   r.low_freq_factor = rope.number("low_freq_factor");
@@ -248,23 +293,24 @@ RopeConfig read_rope(const JsonObject& json) {
 }
 
 ModelConfig read_config(const JsonObject& json) {
+  auto key = [&](std::string_view option) { return hf::spelling(json, kKeys, option); };
   ModelConfig m;
   m.family = Family::llama;
-  m.vocab_size = hf::size(json, "vocab_size");
-  m.d_model = hf::size(json, "hidden_size");
-  m.d_ff = hf::size(json, "intermediate_size");
-  m.num_layers = hf::size(json, "num_hidden_layers");
-  m.num_heads = hf::size(json, "num_attention_heads");
-  m.num_kv_heads = hf::size(json, "num_key_value_heads", m.num_heads);
-  m.head_dim = json.integer("head_dim", 0);
-  m.max_seq_len = hf::size(json, "max_position_embeddings", 2048);
-  m.norm_eps = json.number("rms_norm_eps", 1e-6);
-  m.init_std = json.number("initializer_range", 0.02);
-  m.tie_embeddings = json.boolean("tie_word_embeddings", false);
-  m.attention_bias = json.boolean("attention_bias", false);
-  m.mlp_bias = json.boolean("mlp_bias", false);
-  m.attention_dropout = json.number("attention_dropout", 0);
-  m.sliding_window = json.integer(kSlidingWindow, 0);
+  m.vocab_size = hf::size(json, key("vocab_size"));
+  m.d_model = hf::size(json, key("d_model"));
+  m.d_ff = hf::size(json, key("d_ff"));
+  m.num_layers = hf::size(json, key("num_layers"));
+  m.num_heads = hf::size(json, key("num_heads"));
+  m.num_kv_heads = hf::size(json, key("num_kv_heads"), m.num_heads);
+  m.head_dim = json.integer(key("head_dim"), 0);
+  m.max_seq_len = hf::size(json, key("max_seq_len"), 2048);
+  m.norm_eps = json.number(key("norm_eps"), 1e-6);
+  m.init_std = json.number(key("init_std"), 0.02);
+  m.tie_embeddings = json.boolean(key("tie_embeddings"), false);
+  m.attention_bias = json.boolean(key("attention_bias"), false);
+  m.mlp_bias = json.boolean(key("mlp_bias"), false);
+  m.attention_dropout = json.number(key("attention_dropout"), 0);
+  m.sliding_window = json.integer(key("sliding_window"), 0);
   m.activation = MlpActivation::silu;
   if (std::string act = json.text("hidden_act", "silu"); act != "silu") hf::refuse(json, "hidden_act", act, "silu");
   m.rope = read_rope(json);
@@ -275,8 +321,9 @@ ModelConfig read_config(const JsonObject& json) {
 
 const FamilyEntry& llama_family() {
   static const FamilyEntry entry{
-      Family::llama, "llama", "LlamaForCausalLM", read_config,
-      [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Llama>(s); }};
+      Family::llama,      "llama",
+      "LlamaForCausalLM", kKeys,
+      read_config,        [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Llama>(s); }};
   return entry;
 }
 
