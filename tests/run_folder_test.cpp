@@ -244,6 +244,13 @@ TEST_F(RunFolders, AsManyCheckpointsStayAsWereAskedFor) {
   EXPECT_EQ(find_checkpoints(run + "/checkpoints").whole.size(), 4u);
 }
 
+TEST_F(RunFolders, StepLinesAreOfTheLevelInfo) {
+  EXPECT_THAT(train().text, HasSubstr("step 1/4"));
+  for (const char* level : {"WARNING", "ERROR"})
+    EXPECT_EQ(train({fmt::format("logging.level={}", level)}, {"--fresh"}).text, "") << level;
+  EXPECT_EQ(metrics_of(run).size(), 4u);
+}
+
 TEST_F(RunFolders, AFolderThatIsMovedIsNotWrittenTo) {
   auto start = [&] {
     return Process(

@@ -167,7 +167,7 @@ ExitCode Trainer::run() {
       stats.validation_loss = validate(stop);
     stats.seconds = seconds_since(start);
     start = Clock::now();
-    progress.step(stats);
+    if (log_.enabled(LogLevel::info)) progress.step(stats);
     metrics.write(stats);
     const bool due = options_.checkpoint.every > 0 && counters_.step % options_.checkpoint.every == 0;
     const bool stopping = stop.requested();  // asked once: a signal from here on belongs to the next step
