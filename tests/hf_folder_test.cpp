@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/error_testing.h"
 #include "base/temp_dir.h"
 #include "io/safetensors.h"
 #include "support/drawn_model.h"
@@ -363,6 +365,14 @@ run: {threads: 1}
   o = chiron(dir.path(), train + Words{"--fresh", "--set", "training.seq_len=41"});
   EXPECT_EQ(o.code, 2) << o.text;
   EXPECT_THAT(o.text, HasSubstr("41"));
+}
+
+TEST_P(HfModels, AnExportNeedsAFolderOfItsOwnName) {
+  make_directories(dir / "real");
+  std::filesystem::create_symlink(dir / "real", dir / "link");
+  for (const std::string& to : {dir / "link", dir / "real/."})
+    EXPECT_THAT(message_of<ConfigError>([&] { export_model(m, to); }), HasSubstr("name it by its own path, "));
+  EXPECT_THAT(list_directory(dir.path()), testing::UnorderedElementsAre("real", "link"));
 }
 
 TEST_P(HfModels, AnInfiniteWeightStopsTheRunWithoutHarm) {

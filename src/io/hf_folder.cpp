@@ -62,9 +62,7 @@ void HfFolder::read(const StatePart& part, std::string_view prefix) const {
 
 void write_hf_folder(const std::string& dir, const nlohmann::json& config, const nlohmann::json& generation_config,
                      std::span<const StatePart> parts, const HfWriteOptions& options) {
-  std::string to = dir.substr(0, dir.find_last_not_of('/') + 1);
-  if (to.empty()) throw ConfigError("\"{}\" is no folder to write a model to", dir);
-  if (file_exists(to)) throw ConfigError("{} is a file; name a folder that does not exist yet or is empty", to);
+  const std::string to = renamable_directory(dir);
   if (directory_exists(to) && !list_directory(to).empty())
     throw ConfigError("{} is not empty; name a folder that does not exist yet or is empty", to);
   std::string parent = parent_directory(to);
