@@ -376,27 +376,51 @@ TEST_P(HfModels, AnExportNeedsAFolderOfItsOwnName) {
 }
 
 TEST_P(HfModels, AnInfiniteWeightStopsTheRunWithoutHarm) {
-  m.params->owned()[3].master.data<float>()[1] = std::numeric_limits<float>::infinity();
   write();
   write_file(dir / "c.yaml", "model: {from: " + path() + "}\n" + R"(
-training: {batch_size: 2, seq_len: 12, max_steps: 9, max_skipped_steps: 3, eval_every: 0}
+training: {batch_size: 2, seq_len: 12, max_steps: 1, max_skipped_steps: 3, eval_every: 0}
 data: {synthetic: true}
 checkpoint: {every: 1}
 run: {threads: 1}
 )");
+  const Words train = {"train", dir / "c.yaml", "--out", dir / "run"}, more = {"--set", "training.max_steps=9"};
+  ASSERT_EQ(chiron(dir.path(), train).code, 0);
+  // As if a step had brought it about.
+  const std::string checkpoints = dir / "run/checkpoints", saved = newest_checkpoint(checkpoints)->path;
+  {
+    const Checkpoint checkpoint(saved);
+    SavedModel run = open_model(s, saved, {.training = true}, log);
+    auto weights = weight_parts(*run.params), moments = moment_parts(*run.params);
+    run.params->owned()[3].master.data<float>()[1] = std::numeric_limits<float>::infinity();
+    save_checkpoint(checkpoints, 1, weights, moments, checkpoint.state(),
+                    {{"config.json", checkpoint.extra("config.json")}});
+  }
   // Such weights are never saved.
-  Outcome o = chiron(dir.path(), {"train", dir / "c.yaml", "--out", dir / "run"});
+  Outcome o = chiron(dir.path(), train + more);
   EXPECT_EQ(o.code, 7) << o.text;
-  EXPECT_THAT(o.text, AllOf(HasSubstr("step 1 was skipped"), HasSubstr("some weights are not finite")));
-  EXPECT_FALSE(newest_checkpoint(dir / "run/checkpoints"));
+  EXPECT_THAT(o.text, AllOf(HasSubstr("step 2 was skipped"), HasSubstr("some weights are not finite")));
+  EXPECT_EQ(newest_checkpoint(checkpoints)->step, 1);
   auto lines = metrics_of(dir / "run");
-  ASSERT_FALSE(lines.empty());
-  EXPECT_EQ(lines[0]["finite"], false);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[1]["finite"], false);
   // And no update is tried with them for ever.
-  o = chiron(dir.path(), {"train", dir / "c.yaml", "--out", dir / "run", "--set", "checkpoint.every=0"});
+  o = chiron(dir.path(), train + more + Words{"--set", "checkpoint.every=0"});
   EXPECT_EQ(o.code, 7) << o.text;
-  EXPECT_THAT(o.text, AllOf(HasSubstr("step 1 was skipped"), HasSubstr("3 steps in a row"),
-                            HasSubstr("training.max_skipped_steps"), HasSubstr("those of step 0")));
+  EXPECT_THAT(o.text, AllOf(HasSubstr("step 2 was skipped"), HasSubstr("3 steps in a row"),
+                            HasSubstr("training.max_skipped_steps"), HasSubstr("those of step 1")));
+}
+
+TEST_P(HfModels, NoRunStartsFromWeightsThatAreNotFinite) {
+  m.params->owned()[3].master.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();
+  write();
+  write_file(dir / "c.yaml", "model: {from: " + path() + "}\n" + R"(
+training: {batch_size: 2, seq_len: 12, max_steps: 1, eval_every: 0}
+data: {synthetic: true}
+run: {threads: 1}
+)");
+  Outcome o = chiron(dir.path(), {"train", dir / "c.yaml", "--out", dir / "run"});
+  EXPECT_EQ(o.code, 3) << o.text;
+  EXPECT_THAT(o.text, HasSubstr(path() + ": some of its weights are not finite"));
 }
 
 TEST_P(HfModels, TheProgramSaysItWithExitCode3) {

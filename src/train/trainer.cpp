@@ -106,6 +106,8 @@ void Trainer::load_weights() {
   }
   refuse_other_tokenizer();
   load_hf_weights(stream_, *model_, *params_, HfFolder(options_.model.from));
+  if (!weights_are_finite(*params_))
+    throw DataError("{}: some of its weights are not finite; no training can start from them", options_.model.from);
   log_.info("starting from {}", options_.model.from);
 }
 
