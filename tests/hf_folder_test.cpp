@@ -367,6 +367,34 @@ run: {threads: 1}
   EXPECT_THAT(o.text, HasSubstr("41"));
 }
 
+TEST_P(HfModels, ARunGoesOnWithoutTheFolderThatItStartedFrom) {
+  write();
+  write_file(dir / "c.yaml", "model: {from: " + path() + "}\n" + R"(
+training: {batch_size: 2, seq_len: 12, max_steps: 2, eval_every: 0}
+data: {synthetic: true}
+run: {threads: 1}
+)");
+  const Words train = {"train", dir / "c.yaml", "--out", dir / "run"}, longer = {"--set", "training.max_steps=4"};
+  ASSERT_EQ(chiron(dir.path(), train).code, 0);
+  remove_tree(path());
+  Outcome o = chiron(dir.path(), train + longer);
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_EQ(newest_checkpoint(dir / "run/checkpoints")->step, 4);
+  o = chiron(dir.path(), train + Words{"--set", "model.num_layers=3"});
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(o.text, AllOf(HasSubstr("model.num_layers: 3"), HasSubstr("run/config.yaml, which says 2")));
+  o = chiron(dir.path(), train + Words{"--set", "model.from=" + dir / "another"});
+  EXPECT_EQ(o.code, 2) << o.text;
+  EXPECT_THAT(o.text, HasSubstr("model.from: "));
+  for (const Words& fresh : {Words{"--fresh"}, Words{"--out", dir / "new"}}) {
+    Words words = train;
+    if (fresh.size() > 1) words.resize(2);
+    o = chiron(dir.path(), words + fresh);
+    EXPECT_EQ(o.code, 3) << o.text;
+    EXPECT_THAT(o.text, HasSubstr(path()));
+  }
+}
+
 TEST_P(HfModels, AnExportNeedsAFolderOfItsOwnName) {
   make_directories(dir / "real");
   std::filesystem::create_symlink(dir / "real", dir / "link");

@@ -80,4 +80,11 @@ void RunFolder::check_in_place() const {
       dir_, dir_);
 }
 
+Options with_model_of_run(Options options, bool fresh) {
+  const std::string dir = without_slash(options.run.dir), config = RunFolder::config_of(dir);
+  if (fresh || !options.model_pending || !file_exists(config) || !has_checkpoints(dir + "/checkpoints")) return options;
+  if (const ModelConfig model = read_resolved(config).model; !model.from.empty()) adopt_model(options, model, config);
+  return options;
+}
+
 }  // namespace chiron

@@ -31,4 +31,8 @@ class RunFolder {
   std::optional<FileLock> lock_;
 };
 
+/// Options whose model is that of the run to go on with, if model.from names one and there is such a run: the folder
+/// that it started from may be gone.
+Options with_model_of_run(Options options, bool fresh);
+
 }  // namespace chiron

@@ -55,7 +55,7 @@ Checkpoint open_newest(const std::string& path) {
 }  // namespace
 
 Trainer::Trainer(Options options, bool fresh, Log& log)
-    : options_(with_model(std::move(options), log)),
+    : options_(with_model(with_model_of_run(std::move(options), fresh), log)),
       log_(log),
       sources_(open_sources(options_)),
       model_(make_model(model_setup(options_, sources_.train->vocab_size()))),
