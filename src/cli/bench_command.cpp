@@ -47,12 +47,16 @@ Options default_step() {
 }  // namespace
 
 ExitCode bench(const BenchArgs& args) {
+  Log log;
   nlohmann::json result;
   if (args.subject == BenchSubject::step) {
     if (args.config.empty() && !args.sets.empty())
       throw ConfigError("bench: --set {} needs a --config whose option it sets", args.sets[0]);
     Options options = args.config.empty() ? default_step() : load_options(args.config, args.sets);
     if (args.threads > 0) options.run.threads = args.threads;
+    log.info("measuring {} steps of {}, {} tokens each, and their products alone ...", args.steps,
+             args.config.empty() ? "a GPT of 10M parameters" : args.config,
+             options.training.batch_size * options.training.seq_len * options.training.gradient_accumulation);
     result = step_json(bench_step(options, args.steps));
   } else {
     const char* of_step = !args.config.empty()              ? "--config"
@@ -60,6 +64,7 @@ ExitCode bench(const BenchArgs& args) {
                           : args.steps != BenchArgs{}.steps ? "--steps"
                                                             : nullptr;
     if (of_step) throw ConfigError("bench ops: {} belongs to bench step; leave it out", of_step);
+    log.info("measuring each op at the sizes of a small GPT ...");
     result = ops_json(bench_ops(static_cast<int>(args.threads)));
   }
   fmt::print("{}\n", result.dump(2));

@@ -200,6 +200,12 @@ TEST(CommandLine, TheProgramAnswersWithExitCodes) {
   EXPECT_EQ(chiron("config show " CHIRON_SOURCE_DIR "/configs/tiny.yaml --set training.seed=x").code, 2);
 }
 
+TEST(CommandLine, BenchSaysWhatItMeasures) {
+  Outcome o = chiron("bench --steps 1 --config " CHIRON_SOURCE_DIR "/configs/tiny.yaml");
+  EXPECT_EQ(o.code, 0) << o.text;
+  EXPECT_THAT(o.text, StartsWith("measuring 1 steps of " CHIRON_SOURCE_DIR "/configs/tiny.yaml, "));
+}
+
 TEST(CommandLine, ConfigCommands) {
   TempDir dir;
   std::string file = dir / "new.yaml";
