@@ -33,6 +33,13 @@ std::string known_problem(std::string_view whole) {
   }
   if (digits.find_first_of("_,'") != std::string_view::npos && is_digit(digits[0])) {
     std::string plain(whole);
+    const size_t comma = plain.find_first_of("_,'");
+    const size_t after = std::min(plain.find_first_not_of("0123456789", comma + 1), plain.size());
+    const bool thousands = after - comma == 4 && digits[0] != '0';
+    if (plain[comma] == ',' && plain.find_first_of("_,'", after) == std::string::npos && !thousands) {
+      plain[comma] = '.';
+      return fmt::format("{} has a comma where a decimal point belongs: {}", whole, plain);
+    }
     std::erase_if(plain, [](char c) { return c == '_' || c == ',' || c == '\''; });
     return fmt::format("{} has digit separators: write {}", whole, plain);
   }

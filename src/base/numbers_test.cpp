@@ -36,6 +36,7 @@ TEST(Numbers, WhatIsNoWholeNumberIsRefusedWithTheRemedy) {
   EXPECT_THAT(int_problem("-010"), HasSubstr("leading zero"));
   EXPECT_THAT(int_problem("1_000"), HasSubstr("write 1000"));
   EXPECT_THAT(int_problem("1,000"), HasSubstr("write 1000"));
+  EXPECT_THAT(int_problem("1,5"), HasSubstr("has a comma where a decimal point belongs: 1.5"));
   EXPECT_THAT(int_problem("0x10"), HasSubstr("hexadecimal"));
   EXPECT_THAT(int_problem("+5"), HasSubstr("write 5"));
   EXPECT_THAT(int_problem("1e6"), HasSubstr("write 1000000"));
@@ -60,6 +61,12 @@ TEST(Numbers, NumbersAreFiniteAndDecimal) {
     double_problem(text);
   }
   EXPECT_THAT(double_problem("1e400"), HasSubstr("range of a double"));
+  EXPECT_THAT(double_problem("1,5"), HasSubstr("decimal point belongs: 1.5"));
+  EXPECT_THAT(double_problem("-0,001"), HasSubstr("decimal point belongs: -0.001"));
+  EXPECT_THAT(double_problem("2,25e-3"), HasSubstr("decimal point belongs: 2.25e-3"));
+  EXPECT_THAT(double_problem("12,500"), HasSubstr("digit separators: write 12500"));
+  EXPECT_THAT(double_problem("1,000,000"), HasSubstr("write 1000000"));
+  EXPECT_THAT(double_problem("1_000,5"), HasSubstr("digit separators"));
 }
 
 TEST(Numbers, ShortestReadsBack) {
