@@ -15,8 +15,9 @@ struct RandomKey {
   uint32_t unit = 0;
   uint32_t op = 0;  ///< the place within the unit, as the model numbers them
 
-  /// The Philox key: one Philox call over (step, unit, op) under the run's seed.
-  std::array<uint32_t, 2> key() const {
+  /// The Philox key: one Philox call over (step, unit, op) under the run's seed. Reads `step`: on a GPU, kernels call
+  /// it.
+  constexpr std::array<uint32_t, 2> key() const {
     auto seed = static_cast<uint64_t>(step->seed);
     auto n = static_cast<uint64_t>(step->step);
     auto words = philox({static_cast<uint32_t>(n), static_cast<uint32_t>(n >> 32), unit, op},

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "core/param.h"
+#include "core/stack.h"
 #include "core/stream.h"
 
 namespace chiron {
@@ -32,6 +33,40 @@ void for_each_shard_block(Stream& s, std::span<const Shard> shards, F f) {
       f(block, shards[i], begin, std::min(begin + kShardBlock, shards[i].master.numel()));
     }
   });
+}
+
+/// A shard as a GPU's kernels see it.
+struct DeviceShard {
+  float *master, *m, *v;
+  const float* grad;
+  uintptr_t compute;    ///< 0: there is none
+  int64_t numel;        ///< of each
+  int64_t first_block;  ///< blocks of the shards before it
+  DType compute_dtype;  ///< bf16 or f16
+  bool decay;
+};
+
+/// A list of shards and, for a GPU's kernels, the same as a table in its memory.
+struct Shards : std::span<const Shard> {
+  using span::span;
+  Shards(std::span<const Shard> list) : span(list) {}
+  View table;  ///< u8, DeviceShard for each; absent on the CPU
+
+  const DeviceShard* on_device() const { return reinterpret_cast<const DeviceShard*>(table.at); }
+};
+
+/// The list and its table. On a GPU's stream, dry ones too, the table's memory is pushed on `stack`, and filled unless
+/// stream or stack is dry. `list` outlives the result.
+Shards make_shards(Stream& s, Stack& stack, std::span<const Shard> list);
+
+/// The number of the shard that a block belongs to.
+constexpr int find_shard(const DeviceShard* shards, int num_shards, int64_t block) {
+  int low = 0, high = num_shards;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (shards[middle].first_block <= block ? low : high) = middle;
+  }
+  return low;
 }
 
 }  // namespace chiron

@@ -15,13 +15,13 @@ Buffer::Buffer(Device device, int64_t bytes) : device_(device), bytes_(bytes) {
     if (device.kind == DeviceKind::gpu) {
       at_ = reinterpret_cast<uintptr_t>(gpu::allocate(device.index, bytes));
       if (!at_)
-        throw DeviceError("out of memory: {} bytes are not to be had on GPU {}, which has {} free", bytes, device.index,
+        throw OutOfMemory("out of memory: {} bytes are not to be had on GPU {}, which has {} free", bytes, device.index,
                           gpu::free_memory(device.index));
       return;
     }
   void* p = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) throw DeviceError("out of memory: {} bytes are not to be had on the CPU", bytes);
+  if (p == MAP_FAILED) throw OutOfMemory("out of memory: {} bytes are not to be had on the CPU", bytes);
   // Huge pages spare page faults and TLB misses in large arrays; small ones keep 4 KiB pages and their exact size.
   constexpr int64_t kHuge = 8 << 20;
   if (bytes >= kHuge) madvise(p, static_cast<size_t>(bytes), MADV_HUGEPAGE);

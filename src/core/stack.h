@@ -7,6 +7,11 @@
 
 namespace chiron {
 
+/// The DeviceError of a device that is full.
+class OutOfMemory : public DeviceError {
+  using DeviceError::DeviceError;
+};
+
 /// Owning device memory. CPU memory is fresh from the kernel: zero, and resident only once touched. A GPU's contents
 /// are undefined.
 class Buffer {

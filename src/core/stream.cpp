@@ -35,27 +35,56 @@ double Event::seconds_since(const Event& earlier) const {
 Stream::Stream(Device device, ThreadPool& pool) : device_(device), pool_(&pool) {
   CHECK(device.kind == DeviceKind::cpu || gpu::kBuilt, "this build has no GPU");
   if constexpr (gpu::kBuilt)
-    if (device.kind == DeviceKind::gpu) handle_.reset(gpu::make_stream(device.index));
+    if (device.kind == DeviceKind::gpu) {
+      handle_.reset(gpu::make_stream(device.index));
+      traits_ = gpu::traits(device.index);
+    }
+}
+
+Stream Stream::dry_like(const Stream& s) {
+  Stream dry(s.device_);
+  dry.gemm_choices_ = s.gemm_choices_;
+  dry.tf32_ = s.tf32_;
+  return dry;
 }
 
 void Stream::Destroy::operator()(gpu::StreamHandle handle) const {
   if constexpr (gpu::kBuilt) gpu::destroy(handle);
 }
 
-void Stream::copy(Tensor to, View from) {
-  CHECK(to.dtype == from.dtype && to.numel() == from.numel(), "copy of {} {} to {} {}", name_of(from.dtype),
-        from.shape.str(), name_of(to.dtype), to.shape.str());
+template <class F>
+void Stream::guarded(F&& f) const {
+  try {
+    f();
+  } catch (const DeviceError& e) {
+    throw DeviceError("{}; the op that was started last is {}", e.what(), op_text());
+  }
+}
+
+void Stream::copy(Tensor to, Rows from) {
+  CHECK(to.dtype == from.dtype && to.numel() == from.rows * from.cols, "copy of {} ({}, {}) to {} {}",
+        name_of(from.dtype), from.rows, from.cols, name_of(to.dtype), to.shape.str());
   OpScope op(*this, "copy", {to}, {from}, 0);
   if (!op) return;
+  // Rows without gaps are one.
+  const int64_t rows = from.contiguous() ? 1 : from.rows,
+                bytes = rows == 1 ? to.bytes() : from.cols * size_of(to.dtype);
+  const int64_t step = from.ld * size_of(from.dtype);
   if constexpr (gpu::kBuilt)
     if (on_gpu())
-      return gpu::copy(handle(), reinterpret_cast<void*>(to.at), reinterpret_cast<const void*>(from.at), from.bytes(),
-                       gpu::Direction::within);
+      return guarded([&] {
+        auto *out = reinterpret_cast<void*>(to.at), *in = reinterpret_cast<void*>(from.at);
+        if (rows == 1)
+          gpu::copy(handle(), out, in, bytes, gpu::Direction::within);
+        else
+          gpu::copy_rows(handle(), out, in, rows, bytes, step);
+      });
   constexpr int64_t kGrain = 1 << 20;
-  parallel(from.bytes(), kGrain, [&](int64_t begin, int64_t end) {
-    std::memcpy(reinterpret_cast<char*>(to.at) + begin, reinterpret_cast<const char*>(from.at) + begin,
-                static_cast<size_t>(end - begin));
-  });
+  for (int64_t r = 0; r < rows; ++r)
+    parallel(bytes, kGrain, [&](int64_t begin, int64_t end) {
+      std::memcpy(reinterpret_cast<char*>(to.at) + r * bytes + begin,
+                  reinterpret_cast<const char*>(from.at) + r * step + begin, static_cast<size_t>(end - begin));
+    });
 }
 
 void Stream::fill_zero(Tensor t) {
@@ -65,7 +94,7 @@ void Stream::fill_zero(Tensor t) {
 
 void Stream::fill_bytes(Tensor t, uint8_t byte) {
   if constexpr (gpu::kBuilt)
-    if (on_gpu()) return gpu::fill(handle(), reinterpret_cast<void*>(t.at), byte, t.bytes());
+    if (on_gpu()) return guarded([&] { gpu::fill(handle(), reinterpret_cast<void*>(t.at), byte, t.bytes()); });
   constexpr int64_t kGrain = 1 << 20;
   parallel(t.bytes(), kGrain, [&](int64_t begin, int64_t end) {
     std::memset(reinterpret_cast<char*>(t.at) + begin, byte, static_cast<size_t>(end - begin));
@@ -75,7 +104,9 @@ void Stream::fill_bytes(Tensor t, uint8_t byte) {
 void Stream::upload(Tensor to, const void* from) {
   if (dry()) return;
   if constexpr (gpu::kBuilt)
-    if (on_gpu()) return gpu::copy(handle(), reinterpret_cast<void*>(to.at), from, to.bytes(), gpu::Direction::upload);
+    if (on_gpu())
+      return guarded(
+          [&] { gpu::copy(handle(), reinterpret_cast<void*>(to.at), from, to.bytes(), gpu::Direction::upload); });
   if (to.bytes() > 0) std::memcpy(reinterpret_cast<void*>(to.at), from, static_cast<size_t>(to.bytes()));
 }
 
@@ -83,7 +114,9 @@ void Stream::download(void* to, View from) {
   if (dry()) return;
   if constexpr (gpu::kBuilt)
     if (on_gpu()) {
-      gpu::copy(handle(), to, reinterpret_cast<const void*>(from.at), from.bytes(), gpu::Direction::download);
+      guarded([&] {
+        gpu::copy(handle(), to, reinterpret_cast<const void*>(from.at), from.bytes(), gpu::Direction::download);
+      });
       return sync();
     }
   if (from.bytes() > 0) std::memcpy(to, reinterpret_cast<const void*>(from.at), static_cast<size_t>(from.bytes()));
@@ -101,12 +134,7 @@ void Stream::wait(const Event& event) {
 
 void Stream::sync() {
   if constexpr (gpu::kBuilt) {
-    if (!on_gpu() || dry()) return;
-    try {
-      gpu::synchronize(handle());
-    } catch (const DeviceError& e) {
-      throw DeviceError("{}; the op that was started last is {}", e.what(), op_text());
-    }
+    if (on_gpu() && !dry()) guarded([&] { gpu::synchronize(handle()); });
   }
 }
 

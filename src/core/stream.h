@@ -74,6 +74,7 @@ class Event {
 };
 
 class OpScope;
+class GemmChoices;  // ops/gemm
 
 /// An ordered queue of work on one device. A dry stream belongs to a device too, but runs nothing: ops check their
 /// shapes, take their scratch memory, tell the trace, and return. Not thread-safe: one thread drives a stream.
@@ -82,18 +83,31 @@ class Stream {
   /// The pool outlives the stream; the host's share of the work runs on it.
   Stream(Device device, ThreadPool& pool);
   static Stream dry(Device device) { return Stream(device); }
+  /// One that plans for `s`: of the same device, and computing products in the same way.
+  static Stream dry_like(const Stream& s);
 
   Device device() const { return device_; }
   bool dry() const { return pool_ == nullptr; }
   /// Whether ops go to their GPU kernels. A constant where the build has no GPU, so that calls of them vanish.
   bool on_gpu() const { return gpu::kBuilt && device_.kind == DeviceKind::gpu; }
   gpu::StreamHandle handle() const { return handle_.get(); }
+  /// What the GPU of a stream that runs is.
+  const gpu::Traits& traits() const { return traits_; }
   Trace* trace() const { return trace_; }
   void set_trace(Trace* trace) { trace_ = trace; }
+  /// How products are computed on a GPU; null: by our own kernels, untimed. The choices outlive the stream.
+  GemmChoices* gemm_choices() const { return gemm_choices_; }
+  void set_gemm_choices(GemmChoices* choices) { gemm_choices_ = choices; }
+  /// Whether products of f32 may round their operands to tf32 (10 bits of mantissa) where the GPU is faster then.
+  bool tf32() const { return tf32_; }
+  void set_tf32(bool allowed) { tf32_ = allowed; }
   /// Threads that parallel() may use. What a kernel computes must not depend on it.
   int num_threads() const { return pool_ ? pool_->size() : 1; }
 
-  void copy(Tensor to, View from);  ///< same dtype and size
+  /// A stream of the CPU on the same threads: for the host's share of the work.
+  Stream host() const { return {{}, *pool_}; }
+
+  void copy(Tensor to, Rows from);  ///< same dtype and number of elements
   void fill_zero(Tensor t);
   void fill_bytes(Tensor t, uint8_t byte);
   /// Between host memory and the device's: to.bytes() or from.bytes() of them. upload() has read `from` when it
@@ -107,6 +121,8 @@ class Stream {
   void sync();
   /// "rmsnorm of bf16(8, 64) bf16(64)": the op that runs or ran last, for messages.
   std::string op_text() const;
+  /// What is started now in place of an op; `what` outlives the stream.
+  void note(const char* what) { last_op_ = {.name = what}; }
 
   /// CPU only: cuts [0, n) into ranges of about `grain` items and runs f(begin, end) on them, on all threads. Ranges
   /// depend on n and grain alone, never on the number of threads. f is compiled for three instruction sets; keep calls
@@ -132,10 +148,16 @@ class Stream {
   };
 
   explicit Stream(Device device) : device_(device) {}
+  /// Runs f(), which talks to the GPU; what it fails with may come from work before it, so the op is named.
+  template <class F>
+  void guarded(F&& f) const;
   Device device_;
   ThreadPool* pool_ = nullptr;
   Trace* trace_ = nullptr;
+  GemmChoices* gemm_choices_ = nullptr;
+  bool tf32_ = false;
   std::unique_ptr<std::remove_pointer_t<gpu::StreamHandle>, Destroy> handle_;
+  gpu::Traits traits_;
   LastOp last_op_;
 };
 

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <boost/context/fiber.hpp>
+#include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <vector>
 
@@ -66,6 +69,11 @@ struct Array {
   size_t begin, bytes;
 };
 
+#if defined(__SANITIZE_ADDRESS__)
+/// Called when AddressSanitizer ends the program.
+void say_where();
+#endif
+
 class Block {
  public:
   Block(const Launch& how, int lanes, const std::function<void()>& body)
@@ -76,6 +84,10 @@ class Block {
         values_(2 * static_cast<size_t>(how.threads) * kExchange) {
     // Red zones come on top of what the kernel may take; a thread cannot take more than kMaxArrays arrays.
     shared_.resize(static_cast<size_t>(how.shared) + (kMaxArrays + 1) * kRedZone);
+#if defined(__SANITIZE_ADDRESS__)
+    static const bool once = (__sanitizer_set_death_callback(say_where), true);
+    static_cast<void>(once);
+#endif
   }
 
   void run(int64_t block, int y, int z, std::mt19937& random) {
@@ -91,12 +103,12 @@ class Block {
       Fiber* next = ready_.back();
       ready_.pop_back();
       resume(*next);
+      check_red_zones();
       if (error_) break;
       if (ready_.empty()) release_barrier();
     }
     if (!error_) explain_what_is_stuck();
     abandon();
-    if (!error_) check_red_zones();
     allow(shared_.data(), shared_.size());
     if (error_) std::rethrow_exception(error_);
   }
@@ -126,25 +138,27 @@ class Block {
 
   std::byte* take_shared(size_t bytes) {
     Fiber& f = *current_;
-    f.shared_taken += bytes;
+    f.shared_taken += static_cast<size_t>(shared_bytes<std::byte>(static_cast<int64_t>(bytes)));
     if (f.shared_taken > static_cast<size_t>(how_.shared))
       fail(fmt::format("takes {} bytes of shared memory, but was launched with {}", f.shared_taken, how_.shared));
     if (f.next_array == arrays_.size()) {
       if (arrays_.size() == kMaxArrays) fail(fmt::format("takes more than {} shared arrays", kMaxArrays));
-      const size_t begin = arrays_.empty() ? kRedZone : arrays_.back().begin + arrays_.back().bytes + kRedZone;
-      if (arrays_.empty()) zone(0);
+      const size_t begin = arrays_.empty() ? kRedZone : red_end(arrays_.back());
+      if (arrays_.empty()) paint(0, kRedZone);
       arrays_.push_back({begin, bytes});
-      zone(begin + bytes);
+      paint(begin + bytes, red_end(arrays_.back()));
     }
     const Array& array = arrays_[f.next_array++];
     if (array.bytes != bytes) fail("threads cut shared memory in different ways");
     return shared_.data() + array.begin;
   }
 
-  [[noreturn]] void fail(const std::string& what) {
+  [[noreturn]] void fail(const std::string& what) { throw Bug("{}: {}", where(), what); }
+  /// Where the thread that runs stands.
+  std::string where() const {
     const Thread& t = current_->where;
-    throw Bug("kernel {}, block ({}, {}, {}), thread {}: {}", how_.kernel, t.block, t.block_y, t.block_z, t.thread,
-              what);
+    return fmt::format("kernel {}, block ({}, {}, {}), thread {}", how_.kernel, t.block, t.block_y, t.block_z,
+                       t.thread);
   }
 
  private:
@@ -161,6 +175,7 @@ class Block {
       f.scheduler = std::move(scheduler);
       entered(nullptr);
       try {
+        if (abandoned_) throw Abandoned();  // before it began
         body_();
         for (const auto& group : f.copies)
           if (!group.empty()) fail("ends with copies to shared memory under way");
@@ -247,13 +262,9 @@ class Block {
                         : other->state == Fiber::at_barrier ? "waits at the barrier"
                                                             : "waits in the exchange";
       current_ = &f;
-      try {
-        fail(fmt::format("divergent: waits {} at {}, but thread {} {}{}",
-                         f.state == Fiber::at_barrier ? "at the barrier" : "in the exchange", text(f.site),
-                         other->where.thread, how, other->state == Fiber::ended ? "" : " at " + text(other->site)));
-      } catch (...) {
-        error_ = std::current_exception();
-      }
+      note(fmt::format("divergent: waits {} at {}, but thread {} {}{}",
+                       f.state == Fiber::at_barrier ? "at the barrier" : "in the exchange", text(f.site),
+                       other->where.thread, how, other->state == Fiber::ended ? "" : " at " + text(other->site)));
       return;
     }
   }
@@ -266,27 +277,31 @@ class Block {
     abandoned_ = false;
   }
 
-  void zone(size_t at) {
-    std::fill_n(shared_.begin() + static_cast<ptrdiff_t>(at), kRedZone, kRedByte);
-    forbid(shared_.data() + at, kRedZone);
+  /// The kernel's error, unless it has one.
+  void note(const std::string& what) {
+    if (!error_) error_ = std::make_exception_ptr(Bug("{}: {}", where(), what));
   }
 
+  static size_t red_end(const Array& a) { return (a.begin + a.bytes + 15) / 16 * 16 + kRedZone; }
+  void paint(size_t begin, size_t end) {
+    std::fill(shared_.data() + begin, shared_.data() + end, kRedByte);
+    forbid(shared_.data() + begin, end - begin);
+  }
+
+  // Not instrumented: red zones are forbidden to everybody else.
+  [[gnu::no_sanitize("address")]] static bool is_red(const std::byte* p, const std::byte* end) {
+    for (; p < end; ++p)
+      if (*p != kRedByte) return false;
+    return true;
+  }
+
+  /// Whether the thread that ran last has written into one.
   void check_red_zones() {
-    if (arrays_.empty()) return;
-    allow(shared_.data(), shared_.size());
-    auto whole = [&](size_t at) {
-      for (size_t i = at; i < at + kRedZone; ++i)
-        if (shared_[i] != kRedByte) return false;
-      return true;
-    };
-    for (size_t i = 0; i < arrays_.size(); ++i) {
-      if (whole(arrays_[i].begin + arrays_[i].bytes) && (i > 0 || whole(0))) continue;
-      const Thread& t = fibers_[0].where;
-      error_ = std::make_exception_ptr(
-          Bug("kernel {}, block ({}, {}, {}): something was written before or behind shared array {}", how_.kernel,
-              t.block, t.block_y, t.block_z, i));
-      return;
-    }
+    const std::byte* p = shared_.data();
+    for (size_t i = 0; i < arrays_.size(); ++i)
+      if (!is_red(p + arrays_[i].begin + arrays_[i].bytes, p + red_end(arrays_[i])) ||
+          (i == 0 && !is_red(p, p + kRedZone)))
+        return note(fmt::format("something was written before or behind shared array {}", i));
   }
 
   static bool same(const Site& a, const Site& b) {
@@ -310,6 +325,12 @@ class Block {
 
 /// The block that runs on this thread of the host.
 thread_local Block* running = nullptr;
+
+#if defined(__SANITIZE_ADDRESS__)
+void say_where() {
+  if (running) std::fprintf(stderr, "In %s\n", running->where().c_str());
+}
+#endif
 
 }  // namespace
 
@@ -375,13 +396,44 @@ void fail(const std::string& what) { running->fail(what); }
 
 namespace vendor {
 
+namespace {
+
+/// What the made-up device's memory holds. Of the process, as the device is.
+struct Memory {
+  std::mutex mutex;
+  std::map<void*, size_t> blocks;
+  size_t used = 0;
+};
+Memory& device_memory() {
+  static Memory m;
+  return m;
+}
+
+}  // namespace
+
+int free_memory(size_t* bytes) {
+  std::lock_guard lock(device_memory().mutex);
+  *bytes = static_cast<size_t>(kMemory) - device_memory().used;
+  return 0;
+}
+
 int allocate(void** memory, size_t bytes) {
   constexpr size_t kAlign = 256;
-  if (static_cast<int64_t>(bytes) > kMemory) return kOutOfMemory;
-  return posix_memalign(memory, kAlign, bytes) ? kOutOfMemory : 0;
+  Memory& m = device_memory();
+  std::lock_guard lock(m.mutex);
+  if (bytes > static_cast<size_t>(kMemory) - m.used || posix_memalign(memory, kAlign, bytes)) return kOutOfMemory;
+  m.blocks[*memory] = bytes;
+  m.used += bytes;
+  return 0;
 }
 
 int release(void* memory) {
+  Memory& m = device_memory();
+  std::lock_guard lock(m.mutex);
+  if (auto block = m.blocks.find(memory); block != m.blocks.end()) {
+    m.used -= block->second;
+    m.blocks.erase(block);
+  }
   std::free(memory);
   return 0;
 }

@@ -37,7 +37,7 @@ inline constexpr size_t kExchange = 128;
 /// exchange.
 const std::byte* exchange(const void* value, size_t bytes, const Site& site);
 
-/// The next `bytes` of the block's shared memory, between red zones.
+/// The next array of the block's shared memory, of `bytes` and 16-byte aligned, between red zones.
 std::byte* take_shared(size_t bytes);
 
 void copy_async(void* to, const void* from, int bytes);

@@ -30,8 +30,9 @@
 /// Shared memory
 ///   SharedMemory memory;  Shared<T> a = memory.take<T>(n);
 ///                             cuts the block's shared memory into arrays, 16-byte aligned, in the same order in every
-///                             thread. Shared<T> is a pointer with operator[], + and data(). The host says how many
-///                             bytes there are: shared_bytes<T>(n) of each array, added up
+///                             thread. Shared<T> is a pointer with operator[], + and data(); as<U>() is the same
+///                             memory as elements of U. The host says how many bytes there are: shared_bytes<T>(n) of
+///                             each array, added up
 ///   copy_async(Shared<T> to, const T* from)
 ///                             16 bytes from global to shared memory, both aligned, not waiting; copy_async_commit()
 ///                             closes a group, copy_async_wait<n>() waits until at most n groups are under way. Other

@@ -48,6 +48,10 @@ class Shared {
   __device__ T& operator[](int i) const { return p_[i]; }
   __device__ Shared operator+(int n) const { return Shared(p_ + n); }
   __device__ T* data() const { return p_; }
+  template <class U>
+  __device__ Shared<U> as() const {
+    return Shared<U>(reinterpret_cast<U*>(p_));
+  }
 
  private:
   T* p_ = nullptr;
@@ -185,6 +189,9 @@ inline int copy(StreamHandle s, void* to, const void* from, size_t bytes, Direct
                     : direction == Direction::download ? cudaMemcpyDeviceToHost
                                                        : cudaMemcpyDeviceToDevice;
   return cudaMemcpyAsync(to, from, bytes, kind, of(s));
+}
+inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t from_step) {
+  return cudaMemcpy2DAsync(to, row_bytes, from, from_step, row_bytes, rows, cudaMemcpyDeviceToDevice, of(s));
 }
 inline int fill(StreamHandle s, void* memory, int byte, size_t bytes) {
   return cudaMemsetAsync(memory, byte, bytes, of(s));

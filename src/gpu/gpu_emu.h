@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -47,7 +48,7 @@ inline T shuffle(T x, int from, emu::Site site = emu::Site::current()) {
 }
 template <class T>
 inline T shuffle_xor(T x, int mask, emu::Site site = emu::Site::current()) {
-  return shuffle(x, lane() ^ mask, site);
+  return gpu::shuffle(x, lane() ^ mask, site);  // not std::shuffle
 }
 inline uint64_t ballot(bool condition, emu::Site site = emu::Site::current()) {
   const std::byte* all = emu::exchange(&condition, sizeof condition, site);
@@ -80,6 +81,10 @@ class Shared {
   }
   Shared operator+(int n) const { return {p_ + n, begin_, end_}; }
   T* data() const { return p_; }
+  template <class U>
+  Shared<U> as() const {
+    return {reinterpret_cast<U*>(p_), reinterpret_cast<U*>(begin_), reinterpret_cast<U*>(end_)};
+  }
   int64_t room() const { return end_ - p_; }  ///< elements from here to the array's end
 
  private:
@@ -90,7 +95,7 @@ class SharedMemory {
  public:
   template <class T>
   Shared<T> take(int n) {
-    auto* p = reinterpret_cast<T*>(emu::take_shared(static_cast<size_t>(shared_bytes<T>(n))));
+    auto* p = reinterpret_cast<T*>(emu::take_shared(static_cast<size_t>(n) * sizeof(T)));
     return {p, p, p + n};
   }
 };
@@ -181,18 +186,22 @@ inline int properties(int, Traits& traits) {
             .multiprocessors = 4,
             .memory = kMemory,
             .shared_memory = 64 << 10,
-            .cache = 4 << 20};
+            .cache = 4 << 20,
+            .emulated = true};
   return 0;
 }
 inline int find_code(const void*) { return 0; }
-inline int free_memory(size_t* bytes) {
-  *bytes = static_cast<size_t>(kMemory);
-  return 0;
-}
+int free_memory(size_t* bytes);
 int allocate(void** memory, size_t bytes);
 int release(void* memory);
-inline int allocate_host(void** memory, size_t bytes) { return allocate(memory, bytes); }
-inline int release_host(void* memory) { return release(memory); }
+inline int allocate_host(void** memory, size_t bytes) {
+  *memory = std::malloc(bytes);
+  return *memory ? 0 : kOutOfMemory;
+}
+inline int release_host(void* memory) {
+  std::free(memory);
+  return 0;
+}
 
 inline int make_stream(StreamHandle* s) {
   *s = reinterpret_cast<StreamHandle>(new Work);
@@ -205,6 +214,12 @@ inline int destroy(StreamHandle s) {
 inline int synchronize(StreamHandle) { return 0; }
 inline int copy(StreamHandle s, void* to, const void* from, size_t bytes, Direction) {
   return put(s, [=] { std::memmove(to, from, bytes); });
+}
+inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t from_step) {
+  return put(s, [=] {
+    for (size_t r = 0; r < rows; ++r)
+      std::memcpy(static_cast<char*>(to) + r * row_bytes, static_cast<const char*>(from) + r * from_step, row_bytes);
+  });
 }
 inline int fill(StreamHandle s, void* memory, int byte, size_t bytes) {
   return put(s, [=] { std::memset(memory, byte, bytes); });

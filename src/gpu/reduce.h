@@ -37,6 +37,11 @@ __device__ inline T block_reduce(T x, T nothing, F f, Shared<T> scratch) {
   return x;
 }
 
+/// Threads of a block that works on n things alone.
+inline int threads_for(int64_t n) {
+  return n >= kMaxThreads ? kMaxThreads : static_cast<int>((n + 64 - (n > 0)) / 64 * 64);
+}
+
 /// Bytes of shared memory that a team takes, known to the host too: kMaxWarps is not.
 inline constexpr int64_t kTeamShared = shared_bytes<float>(kMaxThreads / 32);
 
@@ -52,6 +57,12 @@ class Team {
   /// Rows of a grid-stride loop: for (row = first_row(); row < rows; row += num_teams()).
   __device__ int64_t first_row() const { return kWarp ? block() * num_warps() + warp() : block(); }
   __device__ int64_t num_teams() const { return kWarp ? num_blocks() * num_warps() : num_blocks(); }
+  __device__ void sync() const {
+    if constexpr (kWarp)
+      sync_warp();
+    else
+      sync_block();
+  }
   __device__ float sum(float x) const {
     if constexpr (kWarp)
       return warp_reduce(x, Sum{});

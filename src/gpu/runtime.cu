@@ -142,6 +142,13 @@ void copy(StreamHandle stream, void* to, const void* from, int64_t bytes, Direct
   if (bytes == 0) return;
   GPU_CHECK(vendor::copy(stream, to, from, static_cast<size_t>(bytes), direction), "copying memory");
 }
+void copy_rows(StreamHandle stream, void* to, const void* from, int64_t rows, int64_t row_bytes, int64_t from_step) {
+  check_lost("copying memory");
+  if (rows == 0 || row_bytes == 0) return;
+  GPU_CHECK(vendor::copy_rows(stream, to, from, static_cast<size_t>(rows), static_cast<size_t>(row_bytes),
+                              static_cast<size_t>(from_step)),
+            "copying memory");
+}
 void fill(StreamHandle stream, void* memory, uint8_t byte, int64_t bytes) {
   check_lost("filling memory");
   if (bytes == 0) return;
@@ -173,7 +180,7 @@ GraphHandle end_capture(StreamHandle stream) {
   return g;
 }
 void launch(GraphHandle graph, StreamHandle stream) {
-  check_lost("launching a graph");
+  count_launch("launching a graph");
   GPU_CHECK(vendor::launch(graph, stream), "launching a graph");
 }
 void destroy(GraphHandle graph) {

@@ -24,6 +24,7 @@ struct Traits {
   int64_t memory = 0;         ///< bytes
   int64_t shared_memory = 0;  ///< bytes that one block may ask for
   int64_t cache = 0;          ///< bytes of the last-level cache
+  bool emulated = false;      ///< no hardware: kernels run on the host. Taken only where a GPU is asked for by name
 };
 
 /// Devices that this build can use; 0 without a driver. Never throws.
@@ -55,6 +56,8 @@ void synchronize(StreamHandle stream);
 enum class Direction : uint8_t { within, upload, download };
 /// Ordered on the stream. From and to pinned host memory it does not wait.
 void copy(StreamHandle stream, void* to, const void* from, int64_t bytes, Direction direction);
+/// Rows of `row_bytes`, from_step bytes apart, one behind the other; within the device.
+void copy_rows(StreamHandle stream, void* to, const void* from, int64_t rows, int64_t row_bytes, int64_t from_step);
 void fill(StreamHandle stream, void* memory, uint8_t byte, int64_t bytes);
 
 /// A mark in a stream's order of work.
@@ -72,8 +75,8 @@ GraphHandle end_capture(StreamHandle stream);
 void launch(GraphHandle graph, StreamHandle stream);
 void destroy(GraphHandle graph);
 
-/// For tests: the n-th kernel launch from now (counted from 1) fails with `what`, which also loses the device if
-/// `lost`: every later call on it fails. 0: never.
+/// For tests: the n-th launch of a kernel or graph from now (counted from 1) fails with `what`, which also loses the
+/// device if `lost`: every later call on it fails. 0: never.
 void fail_launch(int64_t n, const char* what, bool lost);
 
 }  // namespace chiron::gpu
