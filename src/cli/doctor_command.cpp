@@ -3,14 +3,16 @@
 #include <blis.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "base/numbers.h"
+#include "base/host_memory.h"
 #include "base/thread_pool.h"
 #include "core/stream.h"
+#include "ops/op_case_selftest.h"
 
 namespace chiron::cli {
 
@@ -30,20 +32,11 @@ std::string field(const char* file, const std::string& key) {
 
 std::string gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
 
-/// A field of /proc/meminfo, in bytes; 0 if it is not there.
-double meminfo(const char* key) {
-  std::string text = field("/proc/meminfo", key), problem;
-  auto kib = parse_int(text.substr(0, text.find(' ')), problem);
-  return kib ? 1024.0 * static_cast<double>(*kib) : 0;
-}
-
-/// The limit that the control group sets to this process, or an empty string.
-std::string memory_limit() {
-  std::ifstream in("/sys/fs/cgroup/memory.max");
-  std::string text, problem;
-  in >> text;
-  auto bytes = parse_int(text, problem);
-  return bytes ? ", of which this process may use " + gib(static_cast<double>(*bytes)) : "";
+std::string memory() {
+  const HostMemory m = host_memory();
+  auto text = [](int64_t bytes) { return gib(static_cast<double>(bytes)); };
+  return text(m.total) + " in all, " + text(m.available) + " available" +
+         (m.limit > 0 ? ", of which this process may use " + text(m.limit) : "");
 }
 
 std::string cpu_level_name() {
@@ -70,9 +63,47 @@ constexpr const char* kCompiler = "clang " __clang_version__;
 constexpr const char* kCompiler = "g++ " __VERSION__;
 #endif
 
+void print_gpus() {
+  if constexpr (!gpu::kBuilt) {
+    fmt::print("GPU        none: this build computes on the CPU\n");
+  } else {
+    if (std::string why = gpu::why_no_device(); !why.empty()) fmt::print("GPU        none: {}\n", why);
+    for (int i = 0; i < gpu::num_devices(); ++i) {
+      try {
+        const gpu::Traits t = gpu::traits(i);
+        fmt::print("GPU {}      {} ({}), {}, {} multiprocessors\n", i, t.name, t.target,
+                   gib(static_cast<double>(t.memory)), t.multiprocessors);
+      } catch (const DeviceError& e) {
+        fmt::print("GPU {}      of no use: {}\n", i, e.what());
+      }
+    }
+  }
+}
+
+void run_self_test() {
+  Device device;
+  if constexpr (gpu::kBuilt)
+    if (gpu::num_devices() > 0) device.kind = DeviceKind::gpu;
+  ThreadPool pool;
+  Stream s(device, pool);
+  fmt::print("selftest   every op on the {}, in each of its dtypes\n", s.on_gpu() ? "GPU" : "CPU");
+  int wrong = 0, ops = 0;
+  self_test(s, [&](const OpVerdict& v) {
+    constexpr size_t kShown = 3;
+    const size_t failed = v.failures.size();
+    ++ops;
+    wrong += failed > 0;
+    fmt::print("  {:<28} {:>4} runs   {}\n", v.op, v.runs, failed ? fmt::format("{} WRONG", failed) : "ok");
+    for (size_t i = 0; i < std::min(kShown, failed); ++i) fmt::print("    {}\n", v.failures[i]);
+    std::fflush(stdout);
+  });
+  if (wrong > 0) throw CheckFailed("doctor: {} of {} ops are wrong on this {}", wrong, ops, s.on_gpu() ? "GPU" : "CPU");
+  fmt::print("all ops are right\n");
+}
+
 }  // namespace
 
-ExitCode doctor(const DoctorArgs&) {
+ExitCode doctor(const DoctorArgs& args) {
   std::string model = field("/proc/cpuinfo", "model name");
   std::string sanitizers = CHIRON_SANITIZERS;
   fmt::print("chiron     {}\n", CHIRON_VERSION);
@@ -81,10 +112,10 @@ ExitCode doctor(const DoctorArgs&) {
   fmt::print("CPU        {}, {} cores for this process\n", model.empty() ? "unknown" : model, num_cores());
   fmt::print("CPU loops  {}\n", cpu_level_name());
   fmt::print("products   BLIS {}, {} kernels\n", bli_info_get_version_str(), bli_arch_string(bli_arch_query_id()));
-  fmt::print("memory     {} in all, {} available{}\n", gib(meminfo("MemTotal")), gib(meminfo("MemAvailable")),
-             memory_limit());
-  fmt::print("GPU        none: this build computes on the CPU\n");
+  fmt::print("memory     {}\n", memory());
+  print_gpus();
   fmt::print("disk       {}\n", disk());
+  if (args.selftest) run_self_test();
   return ExitCode::done;
 }
 

@@ -5,10 +5,13 @@
 namespace chiron::cli {
 
 struct DoctorArgs {
-  void describe(Command&) {}
+  bool selftest = false;
+
+  void describe(Command& c);
 };
 
-/// Prints what this machine and this build can do. Touches no device and allocates next to nothing.
+/// Prints what this machine and this build can do. With `selftest` it then runs every op's cases on the GPU, or on the
+/// CPU where there is none: a line per op, and a verdict. CheckFailed if an op is wrong.
 ExitCode doctor(const DoctorArgs& args);
 
 }  // namespace chiron::cli

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "ops/op_case.h"
@@ -24,7 +25,14 @@ std::vector<OpCase> rope_cases(CaseUse use = CaseUse::check);
 std::vector<OpCase> softmax_cases(CaseUse use = CaseUse::check);
 std::vector<OpCase> swiglu_cases(CaseUse use = CaseUse::check);
 
-/// All of them, in alphabetical order of the op, one op's in memory at a time.
+/// The folders of ops and their cases, in alphabetical order.
+struct OpFolder {
+  const char* name;
+  std::vector<OpCase> (*cases)(CaseUse);
+};
+std::span<const OpFolder> op_folders();
+
+/// All cases, in that order and within a folder by op, one folder's in memory at a time.
 void for_each_op_case(CaseUse use, const std::function<void(const OpCase&)>& call);
 
 }  // namespace chiron

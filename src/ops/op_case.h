@@ -70,6 +70,14 @@ inline constexpr int64_t kHeads = 6, kHeadDim = 64, kWidth = kHeads * kHeadDim, 
 inline constexpr int64_t kFewTokens = 128, kVocabulary = 32000;
 }  // namespace bench_size
 
+/// A copy of a value where the stream's kernels read it, on `temp`.
+template <class T>
+T* on_device(Stream& s, const T& value, Stack& temp) {
+  const Tensor t = temp.push(DType::u8, {sizeof(T)});
+  s.upload(t, &value);
+  return reinterpret_cast<T*>(t.at);
+}
+
 /// n values from a standard normal distribution times `scale`, plus `shift`: pure in (seed).
 std::vector<double> random_normal(int64_t n, uint32_t seed, double scale = 1, double shift = 0);
 /// n integers in [0, below), as doubles.
