@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/simd.h"
+#include "ops/partial_sums_gpu.h"
 
 namespace chiron {
 
@@ -10,6 +11,8 @@ void add_partial_sums(Stream& s, Tensor to, Accum accum, View parts) {
   constexpr int64_t kColGrain = 256;
   const int64_t cols = to.numel(), num_parts = parts.shape[0];
   CHECK(parts.shape == (Shape{num_parts, cols}) && parts.dtype == to.dtype);
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::add_partial_sums(s, to, accum, parts);
   by_float(to.dtype, [&]<class T>() {
     if constexpr (std::is_same_v<T, Acc<T>>) {
       const T* from = parts.data<T>();

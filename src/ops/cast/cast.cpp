@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/cast/cast_gpu.h"
 #include "ops/cast/convert.h"
 
 namespace chiron {
@@ -34,6 +35,8 @@ void cast(Stream& s, Tensor to, View from) {
         to.shape.str());
   OpScope op(s, "cast", {to}, {from}, 0);
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::cast(s, to, from);
   convert(s, to, from);
 }
 

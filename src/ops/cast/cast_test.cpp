@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/gpu_testing.h"
 #include "ops/op_case_test.h"
 
 namespace chiron {
@@ -78,6 +79,44 @@ TEST(Cast, EveryF16AndItsNeighbours) {
     cast(s, tensor_of(back), tensor_of(near));
     for (size_t i = 0; i < near.size(); ++i) ASSERT_EQ(back[i].bits, f16(near[i]).bits) << i << " offset " << offset;
   }
+}
+
+template <class From, class To>
+void expect_gpu_pair() {
+  const auto values = random_normal(1037, 9, 5);
+  std::vector<From> from;
+  for (double x : values) from.push_back(From(static_cast<float>(x)));
+  from[3] = From(std::numeric_limits<float>::infinity());
+  from[4] = From(1e30f);
+  from[5] = From(-3e-8f);
+  from[6] = From(std::numeric_limits<float>::quiet_NaN());
+  std::vector<To> to(from.size());
+  ThreadPool pool(1);
+  Stream s(kGpu, pool);
+  Stack memory(kGpu, 16 << 10);
+  const Tensor in = memory.push(dtype_of<From>(), {std::ssize(from)}), out = memory.push(dtype_of<To>(), in.shape);
+  s.upload(in, from.data());
+  cast(s, out, in);
+  s.download(to.data(), out);
+  for (size_t i = 0; i < from.size(); ++i) {
+    const To want(static_cast<float>(from[i]));
+    if (i == 6)
+      EXPECT_TRUE(std::isnan(static_cast<float>(to[i])));
+    else
+      ASSERT_EQ(static_cast<float>(to[i]), static_cast<float>(want)) << i;
+  }
+}
+
+TEST(GpuCast, EveryPairOfKinds) {
+  if (auto why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  auto expect_from = []<class From>() {
+    expect_gpu_pair<From, float>();
+    expect_gpu_pair<From, bf16>();
+    expect_gpu_pair<From, f16>();
+  };
+  expect_from.operator()<float>();
+  expect_from.operator()<bf16>();
+  expect_from.operator()<f16>();
 }
 
 TEST(Cast, NanStaysNan) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/simd_philox.h"
+#include "ops/dropout/dropout_gpu.h"
 
 namespace chiron {
 namespace {
@@ -29,6 +30,8 @@ void run(Stream& s, const char* name, Tensor y, View x, View residual, const Dro
   CHECK(d.p > 0 && d.p < 1, "a dropout of {} is no op", d.p);
   OpScope op(s, name, {y}, {x, residual, d.index}, 20.0 * static_cast<double>(x.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::dropout(s, y, x, residual, d);
   const auto key = d.key.key();
   const uint32_t threshold = drop_threshold(d.p);
   by_float(x.dtype, [&]<class T>() {

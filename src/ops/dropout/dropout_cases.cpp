@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "ops/all_cases.h"
 #include "ops/dropout/dropout.h"
 
@@ -22,16 +20,15 @@ struct Setting {
   int64_t first_column;
 };
 
-/// The dropout of a setting; `step` lives as long as the case that captures it.
 Dropout make(const Setting& setting, const StepScalars* step, View index) {
   return {
       .p = setting.p, .key = {.step = step, .unit = 3, .op = 1}, .index = index, .first_column = setting.first_column};
 }
 
-std::shared_ptr<StepScalars> some_step() {
-  auto step = std::make_shared<StepScalars>();
-  step->seed = 0x123456789abcdefu;
-  step->step = 7;
+StepScalars some_step() {
+  StepScalars step;
+  step.seed = 0x123456789abcdefu;
+  step.step = 7;
   return step;
 }
 
@@ -52,13 +49,14 @@ OpCase forward(int64_t rows, int64_t cols, Setting setting, bool with_residual, 
     c.args[0].role = Arg::inout;
     c.args[0].contents = random_normal(n, alias == Alias::x ? 1 : 2);
   }
-  auto step = some_step();
-  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) {
+  const StepScalars step = some_step();
+  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
+    Scope scope(temp);
     View residual = with_residual ? View(alias == Alias::residual ? a[0] : a[2]) : View{};
-    dropout(s, a[0], alias == Alias::x ? a[0] : a[1], residual, make(setting, step.get(), a[3]));
+    dropout(s, a[0], alias == Alias::x ? a[0] : a[1], residual, make(setting, on_device(s, step, temp), a[3]));
   };
   c.reference = [=](Arrays& a) {
-    naive(a[0], a[1], a[3], cols, make(setting, step.get(), {}));
+    naive(a[0], a[1], a[3], cols, make(setting, &step, {}));
     for (size_t i = 0; i < a[0].size() && with_residual; ++i) a[0][i] += a[2][i];
   };
   return c;
@@ -70,14 +68,15 @@ OpCase backward(int64_t rows, int64_t cols, Setting setting) {
             {"dy", Arg::value, Arg::input, {rows, cols}, random_normal(rows * cols, 4)},
             {"x", Arg::value, Arg::input, {rows, cols}, random_normal(rows * cols, 5)},
             {"index", Arg::ids, Arg::input, {rows}, random_ids(rows, 1 << 20, 6)}};
-  auto step = some_step();
-  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) {
-    dropout_backward(s, a[0], a[1], make(setting, step.get(), a[3]));
+  const StepScalars step = some_step();
+  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
+    Scope scope(temp);
+    dropout_backward(s, a[0], a[1], make(setting, on_device(s, step, temp), a[3]));
   };
-  c.reference = [=](Arrays& a) { naive(a[0], a[1], a[3], cols, make(setting, step.get(), {})); };
+  c.reference = [=](Arrays& a) { naive(a[0], a[1], a[3], cols, make(setting, &step, {})); };
   c.gradient.forward = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
     Tensor y = temp.push(a[2].dtype, a[2].shape);
-    dropout(s, y, a[2], {}, make(setting, step.get(), a[3]));
+    dropout(s, y, a[2], {}, make(setting, &step, a[3]));
     return std::vector{y};
   };
   c.gradient.upstream = {1};
@@ -97,6 +96,7 @@ std::vector<OpCase> dropout_cases(CaseUse use) {
           forward(33, 832, {0.1f, 0}, true),
           forward(5, 48, {0.3f, 6}, true, Alias::x),
           forward(5, 600, {0.9f, 4097}, true, Alias::residual),
+          forward(3, 2049, {0.2f, 0}, false),
           backward(1, 1, {0.5f, 2}),
           backward(7, 33, {0.2f, 3})};
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/gpu_testing.h"
 #include "core/simd_philox.h"
 #include "ops/op_case_test.h"
 
@@ -12,6 +13,15 @@ namespace {
 TEST(Dropout, Cases) { expect_cases(dropout_cases()); }
 
 TEST(Dropout, BitsDoNotDependOnThreads) { expect_same_bits_for_any_threads(dropout_cases()); }
+
+TEST(GpuDropout, GivesTheBitsOfTheCpu) {
+  if (auto why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  ThreadPool pool(1);
+  Stream cpu({}, pool), gpu(kGpu, pool);
+  for (const OpCase& c : dropout_cases())
+    for (DType dtype : {DType::f32, DType::bf16, DType::f16})
+      EXPECT_EQ(compare_streams(c, dtype, cpu, gpu), "") << c.op << " " << c.name << " " << name_of(dtype);
+}
 
 TEST(Dropout, SixteenPhiloxLanesAreSixteenCalls) {
   simd::PhiloxWords counter;

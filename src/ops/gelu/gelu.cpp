@@ -1,6 +1,7 @@
 #include "ops/gelu/gelu.h"
 
 #include "core/simd.h"
+#include "ops/gelu/gelu_gpu.h"
 
 namespace chiron {
 namespace {
@@ -41,6 +42,8 @@ void gelu(Stream& s, Tensor y, View x, Gelu kind) {
   check("gelu", y, x);
   OpScope op(s, "gelu", {y}, {x}, 20.0 * static_cast<double>(x.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::gelu(s, y, x, kind);
   by_float(x.dtype, [&]<class T>() {
     const T* px = x.data<T>();
     T* py = y.data<T>();
@@ -57,6 +60,8 @@ void gelu_backward(Stream& s, Tensor dx, View dy, View x, Gelu kind) {
   check("gelu_backward", dy, x);
   OpScope op(s, "gelu_backward", {dx}, {dy, x}, 30.0 * static_cast<double>(x.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::gelu_backward(s, dx, dy, x, kind);
   by_float(x.dtype, [&]<class T>() {
     const T *pdy = dy.data<T>(), *px = x.data<T>();
     T* pdx = dx.data<T>();

@@ -3,12 +3,13 @@
 #include <cmath>
 
 #include "core/simd.h"
+#include "ops/layernorm/layernorm_gpu.h"
 #include "ops/partial_sums.h"
 
 namespace chiron {
 namespace {
 
-constexpr int64_t kRowGrain = 32;  // rows per range; also the rows of one partial sum of dw and db
+constexpr int64_t kRowGrain = 32;  // rows per range
 
 }  // namespace
 
@@ -20,6 +21,8 @@ void layernorm(Stream& s, Tensor y, Tensor stat, View x, View w, View b, float e
   CHECK(!b.present() || (b.numel() == cols && b.dtype == x.dtype));
   OpScope op(s, "layernorm", {y, stat}, {x, w, b}, 7.0 * static_cast<double>(x.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::layernorm(s, y, stat, x, w, b, eps);
   by_float(x.dtype, [&]<class T>() {
     using A = Acc<T>;
     using V = simd::Vec<A>;
@@ -66,11 +69,13 @@ void layernorm_backward(Stream& s, Tensor dx, Tensor dw, Accum accum_w, Tensor d
   CHECK(!db.present() || (db.numel() == cols && db.dtype == acc));
   Scope scope(temp);
   // One partial sum per range of rows, then a sum over ranges in order: the same for any number of threads.
-  const int64_t parts = (rows + kRowGrain - 1) / kRowGrain;
+  const int64_t grain = rows_per_partial_sum(s, rows), parts = (rows + grain - 1) / grain;
   Tensor parts_w = dw.present() ? temp.push(acc, {parts, cols}) : Tensor{};
   Tensor parts_b = db.present() ? temp.push(acc, {parts, cols}) : Tensor{};
   OpScope op(s, "layernorm_backward", {dx, dw, db}, {dy, x, stat, w}, 14.0 * static_cast<double>(x.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::layernorm_backward(s, dx, dw, accum_w, db, accum_b, dy, x, stat, w, parts_w, parts_b);
   by_float(x.dtype, [&]<class T>() {
     using A = Acc<T>;
     using V = simd::Vec<A>;
@@ -79,9 +84,9 @@ void layernorm_backward(Stream& s, Tensor dx, Tensor dw, Accum accum_w, Tensor d
     T* pdx = dx.data<T>();
     A* pdw = parts_w.present() ? parts_w.data<A>() : nullptr;
     A* pdb = parts_b.present() ? parts_b.data<A>() : nullptr;
-    s.parallel(rows, kRowGrain, [=](int64_t begin, int64_t end) {
-      A* sums_w = pdw ? pdw + begin / kRowGrain * cols : nullptr;
-      A* sums_b = pdb ? pdb + begin / kRowGrain * cols : nullptr;
+    s.parallel(rows, grain, [=](int64_t begin, int64_t end) {
+      A* sums_w = pdw ? pdw + begin / grain * cols : nullptr;
+      A* sums_b = pdb ? pdb + begin / grain * cols : nullptr;
       for (int64_t r = begin; r < end; ++r) {
         const T *in = px + r * cols, *up = pdy + r * cols;
         T* out = pdx + r * cols;

@@ -1,6 +1,7 @@
 #include "ops/residual/residual.h"
 
 #include "core/simd.h"
+#include "ops/residual/residual_gpu.h"
 
 namespace chiron {
 
@@ -10,6 +11,8 @@ void add(Stream& s, Tensor y, View a, View b) {
         name_of(y.dtype), y.shape.str());
   OpScope op(s, "add", {y}, {a, b}, static_cast<double>(y.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::add(s, y, a, b);
   constexpr int64_t kGrain = 16384;  // elements per range
   by_float(y.dtype, [&]<class T>() {
     const T *pa = a.data<T>(), *pb = b.data<T>();

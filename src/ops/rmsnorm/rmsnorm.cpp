@@ -9,7 +9,7 @@
 namespace chiron {
 namespace {
 
-constexpr int64_t kRowGrain = 32;  // rows per range; also the rows of one partial sum of dw
+constexpr int64_t kRowGrain = 32;  // rows per range
 
 template <class T>
 Acc<T> dot(const T* a, const T* b, int64_t n) {
@@ -56,18 +56,20 @@ void rmsnorm_backward(Stream& s, Tensor dx, Tensor dw, Accum accum, View dy, Vie
   CHECK(!dw.present() || (dw.numel() == cols && dw.dtype == acc_dtype(x.dtype)));
   Scope scope(temp);
   // One partial sum of dw per range of rows, then a sum over ranges in order: the same for any number of threads.
-  const int64_t parts = (rows + kRowGrain - 1) / kRowGrain;
+  const int64_t grain = rows_per_partial_sum(s, rows), parts = (rows + grain - 1) / grain;
   Tensor partial = dw.present() ? temp.push(dw.dtype, {parts, cols}) : Tensor{};
   OpScope op(s, "rmsnorm_backward", {dx, dw}, {dy, x, rstd, w}, 10.0 * static_cast<double>(x.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::rmsnorm_backward(s, dx, dw, accum, dy, x, rstd, w, partial);
   by_float(x.dtype, [&]<class T>() {
     using A = Acc<T>;
     const T *pdy = dy.data<T>(), *px = x.data<T>(), *pw = w.data<T>();
     const A* pr = rstd.data<A>();
     T* pdx = dx.data<T>();
     A* pp = partial.present() ? partial.data<A>() : nullptr;
-    s.parallel(rows, kRowGrain, [=](int64_t begin, int64_t end) {
-      A* sums = pp ? pp + begin / kRowGrain * cols : nullptr;
+    s.parallel(rows, grain, [=](int64_t begin, int64_t end) {
+      A* sums = pp ? pp + begin / grain * cols : nullptr;
       for (int64_t r = begin; r < end; ++r) {
         const T *in = px + r * cols, *up = pdy + r * cols;
         T* out = pdx + r * cols;

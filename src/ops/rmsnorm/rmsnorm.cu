@@ -1,7 +1,9 @@
 #include "core/launch.h"
 #include "gpu/reduce.h"
 #include "gpu/vec.h"
+#include "ops/partial_sums.h"
 #include "ops/rmsnorm/rmsnorm_gpu.h"
+#include "ops/row_norm.cuh"
 
 namespace chiron::gpu {
 namespace {
@@ -41,6 +43,23 @@ void rmsnorm(Stream& s, Tensor y, Tensor rstd, View x, View w, float eps) {
     launch(s, how, by_warp ? rmsnorm_kernel<T, true> : rmsnorm_kernel<T, false>, y.data<T>(), rstd.data<float>(),
            x.data<T>(), w.data<T>(), x.rows(), x.cols(), eps);
   });
+}
+
+void rmsnorm_backward(Stream& s, Tensor dx, Tensor dw, Accum accum, View dy, View x, View rstd, View w,
+                      Tensor partial) {
+  by_gpu_float(x.dtype, [&]<class T>() {
+    launch_norm_backward<false>(s, "rmsnorm_backward_kernel",
+                                NormBackward<T>{.dx = dx.data<T>(),
+                                                .parts_w = dw.present() ? partial.data<float>() : nullptr,
+                                                .dy = dy.data<T>(),
+                                                .x = x.data<T>(),
+                                                .w = w.data<T>(),
+                                                .stat = rstd.data<float>(),
+                                                .rows = x.rows(),
+                                                .cols = x.cols(),
+                                                .range = rows_per_partial_sum(s, x.rows())});
+  });
+  if (dw.present()) add_partial_sums(s, dw, accum, partial);
 }
 
 }  // namespace chiron::gpu

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/simd.h"
+#include "ops/rope/rope_gpu.h"
 
 namespace chiron {
 namespace {
@@ -70,6 +71,8 @@ void rope(Stream& s, Rows x, View positions, View inv_freq, int64_t heads, bool 
         half, positions.numel());
   OpScope op(s, "rope", {x}, {x, positions, inv_freq}, 3.0 * static_cast<double>(x.rows * x.cols));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::rope(s, x, positions, inv_freq, heads, inverse);
   by_float(x.dtype, [&]<class T>() {
     using A = Acc<T>;
     T* px = x.data<T>();

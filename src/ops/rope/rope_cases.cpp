@@ -15,20 +15,24 @@ Frequencies frequencies(int64_t half) {
     f->push_back(std::pow(10000.0f, -static_cast<float>(i) / static_cast<float>(half)));
   return f;
 }
-View view_of(const Frequencies& f) {
-  return {reinterpret_cast<uintptr_t>(f->data()), DType::f32, {static_cast<int64_t>(f->size())}};
+/// Where the stream's kernels read them, on `temp`.
+View place(Stream& s, const Frequencies& f, Stack& temp) {
+  const Tensor t = temp.push(DType::f32, {std::ssize(*f)});
+  s.upload(t, f->data());
+  return t;
 }
 
-OpCase rotation(int64_t rows, int64_t heads, int64_t head_dim, int64_t below, bool inverse) {
+OpCase rotation(int64_t rows, int64_t heads, int64_t head_dim, int64_t below, bool inverse, int64_t behind = 5) {
   OpCase c{.op = inverse ? "rope_backward" : "rope",
            .name = fmt::format("T{} H{} D{} to {}", rows, heads, head_dim, below)};
   // q and k of a qkv row are rotated, v behind them is not.
-  const int64_t cols = heads * head_dim, ld = cols + 5, half = head_dim / 2;
+  const int64_t cols = heads * head_dim, ld = cols + behind, half = head_dim / 2;
   Frequencies f = frequencies(half);
   c.args = {{"x", Arg::value, Arg::inout, {rows, ld}, random_normal(rows * ld, 1)},
             {"positions", Arg::ids, Arg::input, {rows}, random_ids(rows, below, 2)}};
-  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) {
-    rope(s, Rows(a[0]).columns(0, cols), a[1], view_of(f), heads, inverse);
+  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
+    Scope scope(temp);
+    rope(s, Rows(a[0]).columns(0, cols), a[1], place(s, f, temp), heads, inverse);
   };
   c.reference = [=](Arrays& a) {
     for (int64_t t = 0; t < rows; ++t)
@@ -55,9 +59,10 @@ OpCase gradient_case() {
   c.args.insert(c.args.begin(), Arg{"dx", Arg::value, Arg::output, {kRows, ld}, {}});
   c.args[1] = {"dy", Arg::value, Arg::input, {kRows, ld}, random_normal(kRows * ld, 3)};
   c.args.push_back({"x", Arg::value, Arg::input, {kRows, ld}, random_normal(kRows * ld, 4)});
-  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) {
+  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
+    Scope scope(temp);
     s.copy(a[0], a[1]);
-    rope(s, Rows(a[0]).columns(0, kHeads * kHeadDim), a[2], view_of(f), kHeads, true);
+    rope(s, Rows(a[0]).columns(0, kHeads * kHeadDim), a[2], place(s, f, temp), kHeads, true);
   };
   auto naive = c.reference;
   c.reference = [naive](Arrays& a) {
@@ -68,7 +73,7 @@ OpCase gradient_case() {
   c.gradient.forward = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
     Tensor y = temp.push(a[3].dtype, a[3].shape);
     s.copy(y, a[3]);
-    rope(s, Rows(y).columns(0, kHeads * kHeadDim), a[2], view_of(f), kHeads, false);
+    rope(s, Rows(y).columns(0, kHeads * kHeadDim), a[2], place(s, f, temp), kHeads, false);
     return std::vector{y};
   };
   c.gradient.upstream = {1};
@@ -82,8 +87,13 @@ std::vector<OpCase> rope_cases(CaseUse use) {
   using namespace bench_size;
   if (use == CaseUse::bench)
     return {rotation(kTokens, kHeads, kHeadDim, kLength, false), rotation(kTokens, kHeads, kHeadDim, kLength, true)};
-  return {rotation(1, 1, 2, 4, false),         rotation(37, 3, 20, 40, false), rotation(65, 2, 64, 131073, false),
-          rotation(9, 2, 272, 2000000, false), rotation(37, 3, 96, 40, true),  gradient_case()};
+  return {rotation(1, 1, 2, 4, false),
+          rotation(37, 3, 20, 40, false),
+          rotation(65, 2, 64, 131073, false),
+          rotation(9, 2, 272, 2000000, false),
+          rotation(37, 3, 96, 40, true),
+          rotation(7, 19, 16, 90, true, 16),
+          gradient_case()};
 }
 
 }  // namespace chiron

@@ -1,6 +1,7 @@
 #include "ops/swiglu/swiglu.h"
 
 #include "core/simd.h"
+#include "ops/swiglu/swiglu_gpu.h"
 
 namespace chiron {
 namespace {
@@ -19,6 +20,8 @@ void swiglu(Stream& s, Tensor y, View gu) {
   const int64_t rows = y.rows(), cols = y.cols();
   OpScope op(s, "swiglu", {y}, {gu}, 16.0 * static_cast<double>(y.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::swiglu(s, y, gu);
   by_float(y.dtype, [&]<class T>() {
     const T* pgu = gu.data<T>();
     T* py = y.data<T>();
@@ -41,6 +44,8 @@ void swiglu_backward(Stream& s, Tensor dgu, View dy, View gu) {
   const int64_t rows = dy.rows(), cols = dy.cols();
   OpScope op(s, "swiglu_backward", {dgu}, {dy, gu}, 22.0 * static_cast<double>(dy.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::swiglu_backward(s, dgu, dy, gu);
   by_float(dy.dtype, [&]<class T>() {
     using A = Acc<T>;
     const T *pdy = dy.data<T>(), *pgu = gu.data<T>();
