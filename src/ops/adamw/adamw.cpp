@@ -1,37 +1,15 @@
 #include "ops/adamw/adamw.h"
 
-#include <cmath>
-
-#include "core/shard_blocks.h"
 #include "core/simd.h"
+#include "ops/adamw/adamw_gpu.h"
+#include "ops/adamw/adamw_rules.h"
 
 namespace chiron {
 namespace {
 
-/// What is the same for all elements of a step.
-struct Coefficients {
-  float clip, beta1, beta2, rest1, rest2;  // rest = 1 - beta
-  float rate;                              // lr / (1 - b1^t)
-  float root;                              // 1 / sqrt(1 - b2^t)
-  float eps, decay;                        // decay = lr * weight_decay
-};
-
-Coefficients coefficients(const StepScalars& v, const AdamWOptions& o) {
-  const double t = static_cast<double>(v.applied), b1 = o.beta1, b2 = o.beta2, lr = v.learning_rate;
-  return {.clip = v.clip_factor,
-          .beta1 = o.beta1,
-          .beta2 = o.beta2,
-          .rest1 = static_cast<float>(1 - b1),
-          .rest2 = static_cast<float>(1 - b2),
-          .rate = static_cast<float>(lr / (1 - std::pow(b1, t))),
-          .root = static_cast<float>(1 / std::sqrt(1 - std::pow(b2, t))),
-          .eps = o.eps,
-          .decay = static_cast<float>(lr * static_cast<double>(o.weight_decay))};
-}
-
 /// Elements [begin, end) of a shard; C is the type of the compute copy, void if there is none.
 template <class C>
-void update(const Shard& shard, int64_t begin, int64_t end, const Coefficients& k) {
+void update(const Shard& shard, int64_t begin, int64_t end, const AdamWCoefficients& k) {
   float *pw = shard.master.data<float>() + begin, *pm = shard.m.data<float>() + begin;
   float* pv = shard.v.data<float>() + begin;
   const float* pg = shard.grad.data<float>() + begin;
@@ -50,7 +28,7 @@ void update(const Shard& shard, int64_t begin, int64_t end, const Coefficients& 
 
 }  // namespace
 
-void adamw(Stream& s, const StepScalars* scalars, std::span<const Shard> shards, const AdamWOptions& options) {
+void adamw(Stream& s, const StepScalars* scalars, const Shards& shards, const AdamWOptions& options) {
   int64_t elements = 0, narrow_elements = 0;
   for (const Shard& shard : shards) {
     const int64_t n = shard.master.numel();
@@ -65,8 +43,11 @@ void adamw(Stream& s, const StepScalars* scalars, std::span<const Shard> shards,
   }
   Tensor all{0, DType::f32, {elements}}, narrow{0, DType::bf16, {narrow_elements}};
   OpScope op(s, "adamw", {all, narrow, all, all}, {all, all, all, all}, 16.0 * static_cast<double>(elements));
-  if (!op || !scalars->finite) return;
-  const Coefficients k = coefficients(*scalars, options);
+  if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::adamw(s, scalars, shards, options);
+  if (!scalars->finite) return;
+  const AdamWCoefficients k = adamw_coefficients(*scalars, options);
   for_each_shard_block(s, shards, [=](int64_t, const Shard& shard, int64_t begin, int64_t end) {
     if (!shard.compute.present())
       update<void>(shard, begin, end, k);

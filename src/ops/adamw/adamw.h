@@ -1,10 +1,7 @@
 #pragma once
 
-#include <span>
-
-#include "core/param.h"
+#include "core/shard_blocks.h"
 #include "core/step_scalars.h"
-#include "core/stream.h"
 
 namespace chiron {
 
@@ -17,6 +14,6 @@ struct AdamWOptions {
 ///   w -= lr * ( (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps) + decay * w ),   t = applied
 /// Learning rate, clip factor, applied and finite come from `scalars` on the device; finite == 0 leaves everything as
 /// it is. Weight decay touches only shards with `decay`. Writes the rounded compute copy where there is one.
-void adamw(Stream& s, const StepScalars* scalars, std::span<const Shard> shards, const AdamWOptions& options);
+void adamw(Stream& s, const StepScalars* scalars, const Shards& shards, const AdamWOptions& options);
 
 }  // namespace chiron

@@ -29,9 +29,10 @@ OpCase update(Setting t) {
   scalars->applied = t.applied;
   scalars->finite = t.finite;
   const AdamWOptions options;
-  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) {
-    Shard shard{.master = a[0], .grad = a[3], .m = a[1], .v = a[2], .decay = t.decay};
-    adamw(s, scalars.get(), {&shard, 1}, options);
+  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
+    Scope scope(temp);
+    const Shard shard{.master = a[0], .grad = a[3], .m = a[1], .v = a[2], .decay = t.decay};
+    adamw(s, on_device(s, *scalars, temp), make_shards(s, temp, {&shard, 1}), options);
   };
   c.reference = [=](Arrays& a) {
     if (!t.finite) return;

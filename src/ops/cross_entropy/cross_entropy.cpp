@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/simd.h"
+#include "ops/cross_entropy/cross_entropy_gpu.h"
 
 namespace chiron {
 namespace {
@@ -14,22 +15,52 @@ constexpr int64_t kSumBlock = 4096;  // losses in one partial sum
 
 int64_t row_grain(int64_t cols) { return 16384 / (cols + 1) + 1; }
 
-void check_rows(const char* name, View stat, const Rows& logits, View labels, const CrossEntropyShape& shape) {
-  const DType acc = acc_dtype(logits.dtype);
-  CHECK(stat.shape == (Shape{logits.rows, 4}) && stat.dtype == acc && labels.numel() == logits.rows &&
-            labels.dtype == DType::i32 && shape.first >= 0 && shape.first + logits.cols <= shape.vocab,
+void check_rows(const char* name, const Rows& logits, View labels, const CrossEntropyShape& shape) {
+  CHECK(labels.numel() == logits.rows && labels.dtype == DType::i32 && shape.first >= 0 &&
+            shape.first + logits.cols <= shape.vocab,
         "{} of {} ({}, {}), columns from {} of {}", name, name_of(logits.dtype), logits.rows, logits.cols, shape.first,
         shape.vocab);
   CHECK(shape.label_smoothing >= 0 && shape.label_smoothing < 1);
 }
 
+void check_stat(View stat, const Rows& logits) {
+  CHECK(stat.shape == (Shape{logits.rows, 4}) && stat.dtype == acc_dtype(logits.dtype));
+}
+
+void check_losses(const char* name, View losses, const Rows& logits, int64_t padded_cols, View labels, View scale,
+                  const CrossEntropyShape& shape) {
+  check_rows(name, logits, labels, shape);
+  CHECK(losses.numel() == logits.rows && losses.dtype == acc_dtype(logits.dtype) && padded_cols >= logits.cols &&
+        padded_cols <= logits.ld);
+  CHECK(!scale.present() || (scale.numel() == 1 && (scale.dtype == DType::f32 || scale.dtype == DType::f64)));
+}
+
 }  // namespace
 
+void cross_entropy(Stream& s, Tensor losses, Rows logits, int64_t padded_cols, View labels, View scale,
+                   const CrossEntropyShape& shape, Stack& temp) {
+  if (!s.on_gpu()) {
+    Scope scope(temp);
+    Tensor stat = temp.push(losses.dtype, {logits.rows, 4});
+    cross_entropy_partial(s, stat, logits, labels, shape);
+    return cross_entropy_finish(s, losses, logits, padded_cols, labels, stat, scale, shape);
+  }
+  check_losses("cross_entropy", losses, logits, padded_cols, labels, scale, shape);
+  CHECK(shape.first == 0 && shape.vocab == logits.cols);
+  OpScope op(s, "cross_entropy", {losses, logits}, {labels, scale},
+             (scale.present() ? 20.0 : 10.0) * static_cast<double>(logits.rows) * static_cast<double>(logits.cols));
+  if (!op) return;
+  if constexpr (gpu::kBuilt) gpu::cross_entropy(s, losses, logits, padded_cols, labels, scale, shape);
+}
+
 void cross_entropy_partial(Stream& s, Tensor stat, Rows logits, View labels, const CrossEntropyShape& shape) {
-  check_rows("cross_entropy_partial", stat, logits, labels, shape);
+  check_rows("cross_entropy_partial", logits, labels, shape);
+  check_stat(stat, logits);
   OpScope op(s, "cross_entropy_partial", {stat}, {logits, labels},
              10.0 * static_cast<double>(logits.rows) * static_cast<double>(logits.cols));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::cross_entropy_partial(s, stat, logits, labels, shape);
   by_float(logits.dtype, [&]<class T>() {
     using A = Acc<T>;
     using V = simd::Vec<A>;
@@ -81,6 +112,8 @@ void cross_entropy_combine(Stream& s, Tensor stat, View parts) {
         "cross_entropy_combine of {} to {}", parts.shape.str(), stat.shape.str());
   OpScope op(s, "cross_entropy_combine", {stat}, {parts}, 5.0 * static_cast<double>(parts.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::cross_entropy_combine(s, stat, parts);
   auto combine = [&]<class A>() {
     const A* from = parts.data<A>();
     A* to = stat.data<A>();
@@ -110,14 +143,14 @@ void cross_entropy_combine(Stream& s, Tensor stat, View parts) {
 
 void cross_entropy_finish(Stream& s, Tensor losses, Rows logits, int64_t padded_cols, View labels, View stat,
                           View scale, const CrossEntropyShape& shape) {
-  check_rows("cross_entropy_finish", stat, logits, labels, shape);
-  CHECK(losses.numel() == logits.rows && losses.dtype == stat.dtype && padded_cols >= logits.cols &&
-        padded_cols <= logits.ld);
+  check_losses("cross_entropy_finish", losses, logits, padded_cols, labels, scale, shape);
+  check_stat(stat, logits);
   const bool write = scale.present();
-  CHECK(!write || (scale.numel() == 1 && (scale.dtype == DType::f32 || scale.dtype == DType::f64)));
   const double elements = static_cast<double>(logits.rows) * static_cast<double>(logits.cols);
   OpScope op(s, "cross_entropy_finish", {losses, logits}, {labels, stat, scale}, write ? 10.0 * elements : 0);
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::cross_entropy_finish(s, losses, logits, padded_cols, labels, stat, scale, shape);
   const double upstream = !write ? 0 : scale.dtype == DType::f64 ? *scale.data<double>() : *scale.data<float>();
   by_float(logits.dtype, [&]<class T>() {
     using A = Acc<T>;
@@ -161,6 +194,8 @@ void sum_losses(Stream& s, Tensor sum, bool overwrite, View losses) {
         (losses.dtype == DType::f32 || losses.dtype == DType::f64));
   OpScope op(s, "sum_losses", {sum}, {losses}, static_cast<double>(losses.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::sum_losses(s, sum, overwrite, losses);
   double total = 0;
   auto add_up = [&]<class A>() {
     const A* p = losses.data<A>();
@@ -185,6 +220,8 @@ void count_labels(Stream& s, Tensor count, bool overwrite, View labels) {
   CHECK(count.numel() == 1 && count.dtype == DType::i32 && labels.dtype == DType::i32);
   OpScope op(s, "count_labels", {count}, {labels}, static_cast<double>(labels.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::count_labels(s, count, overwrite, labels);
   const auto* p = labels.data<int32_t>();
   int32_t counted = 0;
   for (int64_t i = 0; i < labels.numel(); ++i) counted += p[i] != kIgnore;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cast/convert.h"
+#include "ops/embedding/embedding_gpu.h"
 
 namespace chiron {
 namespace {
@@ -29,6 +30,8 @@ void embedding(Stream& s, Tensor y, Accum accum, View ids, View w, int64_t first
         w.shape.str(), name_of(y.dtype), y.shape.str());
   OpScope op(s, "embedding", {y}, {ids, w}, 0);
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::embedding(s, y, accum, ids, w, first);
   by_float(w.dtype, [&]<class T>() {
     const int32_t* pi = ids.data<int32_t>();
     const T* pw = w.data<T>();
@@ -50,14 +53,19 @@ void embedding(Stream& s, Tensor y, Accum accum, View ids, View w, int64_t first
   });
 }
 
-void embedding_backward(Stream& s, Tensor dw, Accum accum, View dy, const Ids& ids, int64_t first) {
+void embedding_backward(Stream& s, Tensor dw, Accum accum, View dy, const Ids& ids, int64_t first, Stack& temp) {
   const int64_t tokens = ids.ids.numel(), cols = dw.cols(), rows = dw.rows();
   CHECK(dw.shape.rank == 2 && dy.numel() == tokens * cols && dy.cols() == cols && dw.dtype == acc_dtype(dy.dtype) &&
             ids.ids.dtype == DType::i32 && ids.order.dtype == DType::i32 && ids.order.numel() == tokens,
         "embedding_backward of {} {} with ids {} in order {} into {} {}", name_of(dy.dtype), dy.shape.str(),
         ids.ids.shape.str(), ids.order.shape.str(), name_of(dw.dtype), dw.shape.str());
+  Scope scope(temp);
+  Tensor heads;
+  if (s.on_gpu()) heads = temp.push(DType::f32, {(tokens + gpu::kEmbeddingPiece - 1) / gpu::kEmbeddingPiece, cols});
   OpScope op(s, "embedding_backward", {dw}, {dy, ids.ids, ids.order}, static_cast<double>(dy.numel()));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::embedding_backward(s, dw, accum, dy, ids, first, heads);
   by_float(dy.dtype, [&]<class T>() {
     using A = Acc<T>;
     const int32_t *pi = ids.ids.data<int32_t>(), *order = ids.order.data<int32_t>();

@@ -53,8 +53,8 @@ OpCase backward(Sizes z, Accum accum, bool differences) {
             {"ids", Arg::ids, Arg::input, {z.tokens}, ids},
             {"order", Arg::ids, Arg::input, {z.tokens}, order},
             {"w", Arg::value, Arg::input, {z.rows, z.cols}, random_normal(z.rows * z.cols, 3)}};
-  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack&) {
-    embedding_backward(s, a[0], accum, a[1], {a[2], a[3]}, z.first);
+  c.run = [=](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
+    embedding_backward(s, a[0], accum, a[1], {a[2], a[3]}, z.first, temp);
   };
   c.reference = [=](Arrays& a) {
     if (accum == Accum::overwrite) std::fill(a[0].begin(), a[0].end(), 0.0);
@@ -90,18 +90,23 @@ std::vector<OpCase> embedding_cases(CaseUse use) {
   const Sizes middle{.tokens = 37, .rows = 11, .cols = 33, .first = 5, .vocabulary = 20};  // most ids repeat
   const Sizes sparse{.tokens = 37, .rows = 211, .cols = 832, .vocabulary = 211};           // most rows have no token
   const Sizes same{.tokens = 301, .rows = 3, .cols = 40, .vocabulary = 1};                 // one id for all
+  const Sizes few{.tokens = 130, .rows = 3, .cols = 272, .vocabulary = 3};  // ids that go on over several pieces
+  const Sizes long_rows{.tokens = 35, .rows = 7, .cols = 2056, .vocabulary = 7};
   const Sizes elsewhere{.tokens = 9, .rows = 4, .cols = 17, .first = 100, .vocabulary = 100};
   return {forward(one, Accum::overwrite),
           forward(middle, Accum::overwrite),
           forward(middle, Accum::add),
           forward(sparse, Accum::overwrite),
           forward(elsewhere, Accum::overwrite),
+          forward(long_rows, Accum::add),
           backward(one, Accum::overwrite, true),
           backward(middle, Accum::overwrite, true),
           backward(middle, Accum::add, true),
           backward(sparse, Accum::overwrite, false),
           backward(sparse, Accum::add, false),
           backward(same, Accum::overwrite, true),
+          backward(few, Accum::overwrite, false),
+          backward(few, Accum::add, false),
           backward(elsewhere, Accum::overwrite, false)};
 }
 

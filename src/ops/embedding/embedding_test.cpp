@@ -23,9 +23,10 @@ TEST(Embedding, NoTokens) {
   std::vector<int32_t> ids;
   embedding(s, tensor_of(y, {0, 3}), Accum::overwrite, tensor_of(ids, {0}), tensor_of(w, {2, 3}), 0);
   Ids none{tensor_of(ids, {0}), tensor_of(ids, {0})};
-  embedding_backward(s, tensor_of(dw, {2, 3}), Accum::add, tensor_of(y, {0, 3}), none, 0);
+  Stack temp({}, 0);
+  embedding_backward(s, tensor_of(dw, {2, 3}), Accum::add, tensor_of(y, {0, 3}), none, 0, temp);
   EXPECT_EQ(dw, std::vector<float>(6, 7));
-  embedding_backward(s, tensor_of(dw, {2, 3}), Accum::overwrite, tensor_of(y, {0, 3}), none, 0);
+  embedding_backward(s, tensor_of(dw, {2, 3}), Accum::overwrite, tensor_of(y, {0, 3}), none, 0, temp);
   EXPECT_EQ(dw, std::vector<float>(6, 0));
 }
 
@@ -35,8 +36,9 @@ TEST(Embedding, SumsInTheOrderOfPositions) {
   // Only from left to right is the sum 1: (1e8 + 1) - 1e8 would be 0.
   std::vector<float> dy = {1e8f, -1e8f, 1}, dw = {0};
   std::vector<int32_t> ids = {0, 0, 0}, order = {0, 1, 2};
+  Stack temp({}, 0);
   embedding_backward(s, tensor_of(dw, {1, 1}), Accum::overwrite, tensor_of(dy, {3, 1}),
-                     {tensor_of(ids, {3}), tensor_of(order, {3})}, 0);
+                     {tensor_of(ids, {3}), tensor_of(order, {3})}, 0, temp);
   EXPECT_EQ(dw[0], 1);
 }
 

@@ -1,13 +1,12 @@
 #include "ops/norm/norm.h"
 
-#include <cmath>
-
-#include "core/shard_blocks.h"
 #include "core/simd.h"
+#include "ops/norm/norm_gpu.h"
+#include "ops/norm/step_rules.h"
 
 namespace chiron {
 
-void squared_norm(Stream& s, StepScalars* scalars, std::span<const Shard> shards, Stack& temp) {
+void squared_norm(Stream& s, StepScalars* scalars, const Shards& shards, Stack& temp) {
   int64_t elements = 0;
   for (const Shard& shard : shards) {
     CHECK(shard.grad.dtype == DType::f32 && shard.grad.numel() == shard.master.numel(), "gradient of parameter {}",
@@ -20,6 +19,8 @@ void squared_norm(Stream& s, StepScalars* scalars, std::span<const Shard> shards
   Tensor all{0, DType::f32, {elements}};
   OpScope op(s, "squared_norm", {}, {all}, 2.0 * static_cast<double>(elements));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::squared_norm(s, scalars, shards, partial);
   float* sums = partial.data<float>();
   for_each_shard_block(s, shards, [=](int64_t block, const Shard& shard, int64_t begin, int64_t end) {
     const float* g = shard.grad.data<float>() + begin;
@@ -39,21 +40,17 @@ void squared_norm(Stream& s, StepScalars* scalars, std::span<const Shard> shards
 void step_begin(Stream& s, StepScalars* scalars) {
   OpScope op(s, "step_begin", {}, {}, 0);
   if (!op) return;
-  const auto tokens = static_cast<float>(scalars->tokens);
-  scalars->sums[0] = scalars->sums[1] = 0;
-  scalars->token_scale = scalars->tokens > 0 ? scalars->loss_scale / tokens : 0;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::step_begin(s, scalars);
+  begin_step(*scalars);
 }
 
 void step_decide(Stream& s, StepScalars* scalars) {
   OpScope op(s, "step_decide", {}, {}, 0);
   if (!op) return;
-  StepScalars& v = *scalars;
-  const bool counts = v.tokens > 0;
-  v.loss = counts ? v.sums[1] / static_cast<float>(v.tokens) : 0;
-  v.grad_norm = std::sqrt(v.sums[0]) / v.loss_scale;
-  v.clip_factor = (v.max_norm > 0 && v.grad_norm > v.max_norm ? v.max_norm / v.grad_norm : 1) / v.loss_scale;
-  v.finite = counts && std::isfinite(v.loss) && std::isfinite(v.grad_norm) && std::isfinite(v.clip_factor);
-  if (v.finite) ++v.applied;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::step_decide(s, scalars);
+  decide_step(*scalars);
 }
 
 }  // namespace chiron

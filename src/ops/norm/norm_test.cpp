@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/device_testing.h"
+#include "ops/norm/step_rules.h"
 #include "ops/op_case_test.h"
 
 namespace chiron {
@@ -14,40 +16,56 @@ TEST(Norm, Cases) { expect_cases(norm_cases()); }
 
 TEST(Norm, BitsDoNotDependOnThreads) { expect_same_bits_for_any_threads(norm_cases()); }
 
-struct Step {
-  ThreadPool pool{1};
-  Stream s{{}, pool};
-  StepScalars v;
+using StepGuard = OnDevice;
+INSTANTIATE_TEST_SUITE_P(Cpu, StepGuard, testing::Values(kCpu));
+INSTANTIATE_TEST_SUITE_P(Gpu, StepGuard, testing::Values(kGpu));
 
+struct Step {
+  explicit Step(Device device) : s(device, pool) {}
+  ThreadPool pool{1};
+  Stream s;
+  StepScalars v;  ///< what the device has
+
+  /// Runs an op on the scalars.
+  template <class F>
+  void on_device(F&& op) {
+    DeviceArray<StepScalars> scalars(s, {v});
+    op(scalars.data());
+    v = scalars.read()[0];
+  }
+  void begin() {
+    on_device([&](StepScalars* scalars) { step_begin(s, scalars); });
+  }
   void decide(float squared_norm, float loss_sum, int32_t tokens) {
     v.tokens = tokens;
     v.sums[0] = squared_norm;
     v.sums[1] = loss_sum;
-    step_decide(s, &v);
+    on_device([&](StepScalars* scalars) { step_decide(s, scalars); });
   }
   /// The squared norm of one shard.
-  float norm_of(std::vector<float> grad) {
-    Tensor t{reinterpret_cast<uintptr_t>(grad.data()), DType::f32, {static_cast<int64_t>(grad.size())}};
-    Shard shard{.master = t, .grad = t};
-    Stack temp({}, 4096);
-    squared_norm(s, &v, {&shard, 1}, temp);
+  float norm_of(const std::vector<float>& values) {
+    DeviceArray<float> grad(s, values);
+    const Shard shard{.master = grad.tensor(), .grad = grad.tensor()};
+    Stack temp(s.device(), 4096);
+    const Shards shards = make_shards(s, temp, {&shard, 1});
+    on_device([&](StepScalars* scalars) { squared_norm(s, scalars, shards, temp); });
     return v.sums[0];
   }
 };
 
-TEST(Norm, TokenScale) {
-  Step t;
+TEST_P(StepGuard, TokenScale) {
+  Step t(GetParam());
   t.v.tokens = 8;
   t.v.loss_scale = 1024;
-  step_begin(t.s, &t.v);
+  t.begin();
   EXPECT_EQ(t.v.token_scale, 128);
   t.v.tokens = 0;
-  step_begin(t.s, &t.v);
+  t.begin();
   EXPECT_EQ(t.v.token_scale, 0);
 }
 
-TEST(Norm, ClipsToTheLargestNorm) {
-  Step t;
+TEST_P(StepGuard, ClipsToTheLargestNorm) {
+  Step t(GetParam());
   t.v.max_norm = 2;
   t.v.loss_scale = 4;
   t.decide(64 * 16, 30, 10);  // the norm is 8 once the loss scale is taken out
@@ -67,8 +85,8 @@ TEST(Norm, ClipsToTheLargestNorm) {
   EXPECT_EQ(t.v.finite, 1);
 }
 
-TEST(Norm, NonFiniteStepsAreNotApplied) {
-  Step t;
+TEST_P(StepGuard, NonFiniteStepsAreNotApplied) {
+  Step t(GetParam());
   t.v.max_norm = 1;
   t.v.applied = 5;
   for (float bad : {std::nanf(""), kInf, -kInf}) {
@@ -86,8 +104,75 @@ TEST(Norm, NonFiniteStepsAreNotApplied) {
   EXPECT_EQ(t.v.applied, 6);
 }
 
-TEST(Norm, OverflowAndPoisonReachTheSum) {
-  Step t;
+TEST_P(StepGuard, TheLossScaleGrowsAndBacksOff) {
+  Step t(GetParam());
+  t.v.loss_scale = 1024;
+  t.v.scale_interval = 3;
+  for (int i = 0; i < 2; ++i) t.decide(1, 30, 10);
+  EXPECT_EQ(t.v.loss_scale, 1024);
+  EXPECT_EQ(t.v.good_steps, 2);
+  t.decide(1024.f * 1024 * 4, 30, 10);
+  EXPECT_EQ(t.v.grad_norm, 2) << "by the scale of this step";
+  EXPECT_EQ(t.v.clip_factor, 1.0f / 1024);
+  EXPECT_EQ(t.v.loss_scale, 2048) << "for the next";
+  EXPECT_EQ(t.v.good_steps, 0);
+  EXPECT_EQ(t.v.applied, 3);
+  t.begin();
+  EXPECT_EQ(t.v.token_scale, 204.8f);
+
+  t.decide(1, 30, 10);
+  for (float scale : {1024.f, 512.f}) {
+    t.decide(kInf, 30, 10);
+    EXPECT_EQ(t.v.finite, 0);
+    EXPECT_EQ(t.v.overflowed, 1);
+    EXPECT_EQ(t.v.loss_scale, scale);
+    EXPECT_EQ(t.v.good_steps, 0) << "the count starts anew";
+  }
+  EXPECT_EQ(t.v.loss, 3);
+  EXPECT_EQ(t.v.applied, 4);
+  t.decide(std::nanf(""), 30, 10);  // infinities that met
+  EXPECT_EQ(t.v.loss_scale, 256);
+  t.decide(1, 30, 10);
+  EXPECT_EQ(t.v.finite, 1);
+  EXPECT_EQ(t.v.overflowed, 0);
+  EXPECT_EQ(t.v.good_steps, 1);
+}
+
+TEST_P(StepGuard, TheLossScaleHasLimitsAndChangesForOverflowsOnly) {
+  Step t(GetParam());
+  t.v.scale_interval = 1;
+  t.v.loss_scale = kMaxLossScale;
+  t.decide(1, 30, 10);
+  EXPECT_EQ(t.v.loss_scale, kMaxLossScale);
+  // A loss that is not finite, or no label, is not the scale's doing.
+  for (float loss : {std::nanf(""), kInf}) {
+    t.decide(kInf, loss, 10);
+    EXPECT_EQ(t.v.overflowed, 0);
+  }
+  t.decide(0, 0, 0);
+  EXPECT_EQ(t.v.overflowed, 0);
+  EXPECT_EQ(t.v.loss_scale, kMaxLossScale);
+  // Nor is an overflow at the lowest scale.
+  t.v.loss_scale = 2;
+  t.decide(kInf, 30, 10);
+  EXPECT_EQ(t.v.loss_scale, kMinLossScale);
+  EXPECT_EQ(t.v.overflowed, 1);
+  t.decide(kInf, 30, 10);
+  EXPECT_EQ(t.v.loss_scale, kMinLossScale);
+  EXPECT_EQ(t.v.overflowed, 0);
+  EXPECT_EQ(t.v.finite, 0);
+  // A scale that is set stays.
+  t.v.scale_interval = 0;
+  t.v.loss_scale = 8;
+  for (float norm : {1.f, kInf}) {
+    t.decide(norm, 30, 10);
+    EXPECT_EQ(t.v.loss_scale, 8);
+    EXPECT_EQ(t.v.overflowed, 0);
+  }
+}
+
+TEST_P(StepGuard, OverflowAndPoisonReachTheSum) {
+  Step t(GetParam());
   std::vector<float> grad(100, 1e-3f);
   EXPECT_NEAR(t.norm_of(grad), 1e-4, 1e-9);
   for (float bad : {std::nanf(""), kInf, -kInf, 1e20f})
