@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/attention/attention_gpu.h"
 #include "ops/attention/tiles.h"
 
 namespace chiron {
@@ -161,10 +162,10 @@ struct QueryTile {
 void tiles::check(const char* op, const Rows& q, const Rows& k, const Rows& v, const Rows& o, const View& lse,
                   const AttentionShape& a, const AttentionDropout& dropout) {
   CHECK(a.sequences >= 0 && a.q_length >= 0 && a.k_length >= 0 && a.heads > 0 && a.kv_heads > 0 &&
-            a.heads % a.kv_heads == 0 && a.head_dim > 0 && a.head_dim <= kMaxHeadDim && a.window >= 0 &&
+            a.heads % a.kv_heads == 0 && a.head_dim > 0 && a.head_dim <= kMaxHeadDim && a.scale > 0 && a.window >= 0 &&
             a.q_offset >= 0 && a.k_offset >= 0 && (a.k_stride == 0 || a.k_stride >= a.k_length),
-        "{}: {} sequences of {} queries and {} keys ({} apart), {} heads on {} kv heads of {}, window {}", op,
-        a.sequences, a.q_length, a.k_length, a.k_stride, a.heads, a.kv_heads, a.head_dim, a.window);
+        "{}: {} sequences of {} queries and {} keys ({} apart), {} heads on {} kv heads of {}, scale {}, window {}", op,
+        a.sequences, a.q_length, a.k_length, a.k_stride, a.heads, a.kv_heads, a.head_dim, a.scale, a.window);
   const int64_t num_keys = a.sequences ? (a.sequences - 1) * key_stride(a) + a.k_length : 0;
   CHECK(q.rows == a.sequences * a.q_length && q.cols == a.heads * a.head_dim && o.rows == q.rows && o.cols == q.cols &&
             k.rows >= num_keys && k.cols == a.kv_heads * a.head_dim && v.rows >= num_keys && v.cols == k.cols &&
@@ -181,10 +182,18 @@ void tiles::check(const char* op, const Rows& q, const Rows& k, const Rows& v, c
 }
 
 void attention(Stream& s, Rows o, Tensor lse, Rows q, Rows k, Rows v, const AttentionShape& a,
-               const AttentionDropout& dropout, Stack&) {
+               const AttentionDropout& dropout, Stack& temp) {
   tiles::check("attention", q, k, v, o, lse, a, dropout);
+  Scope scope(temp);
+  Tensor partial;
+  if constexpr (gpu::kBuilt) {
+    const int64_t splits = s.on_gpu() ? gpu::attention_splits(a) : 1;
+    if (splits > 1) partial = temp.push(DType::f32, {q.rows, a.heads, splits, a.head_dim + 1});
+  }
   OpScope op(s, "attention", {o, lse}, {q, k, v}, 4 * static_cast<double>(a.head_dim) * visible_pairs(a));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::attention(s, o, lse, q, k, v, a, dropout, partial);
   const Dropout drop = Dropout::of(dropout);
   if (a.q_length <= kFewQueries) {
     attend_one_by_one(s, o, lse, q, k, v, a, drop);

@@ -17,10 +17,11 @@ struct AttentionShape {
   int64_t q_length = 0, k_length = 0;
   /// Head h reads kv head h / (heads / kv_heads); head_dim is at most kMaxHeadDim.
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  float scale = 0;     ///< multiplies q k^T: usually 1 / sqrt(head_dim)
+  float scale = 0;     ///< multiplies q k^T, above 0: usually 1 / sqrt(head_dim)
   int64_t window = 0;  ///< sliding window in tokens; 0 = none
   int64_t q_offset = 0, k_offset = 0;
-  /// Offset within the sequence of the first token of each query's document: (B * q_length) i32; absent = 0.
+  /// Offset within the sequence of the first token of each query's document: (B * q_length) i32, never falling within a
+  /// sequence; absent = 0.
   View starts;
   /// Rows between one sequence's keys and the next one's; 0 = k_length. A cache has room for more than it holds.
   int64_t k_stride = 0;

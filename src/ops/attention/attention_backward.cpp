@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/attention/attention_gpu.h"
 #include "ops/attention/tiles.h"
 
 namespace chiron {
@@ -166,11 +167,18 @@ void attention_backward(Stream& s, Rows dq, Rows dk, Rows dv, Rows d_o, Rows q, 
   const int64_t group = a.heads / a.kv_heads, units = a.sequences * a.kv_heads, ld = round_up(a.head_dim);
   const DType acc = acc_dtype(q.dtype);
   Scope scope(temp);
-  Tensor delta = temp.push(acc, {q.rows, a.heads});
-  Tensor wide = q.dtype == acc ? Tensor{} : temp.push(acc, {std::min(units, kWave) * group * a.q_length, ld});
+  Tensor stats, delta, wide;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) stats = temp.push(DType::f32, gpu::attention_query_stats(a));
+  if (!s.on_gpu()) {
+    delta = temp.push(acc, {q.rows, a.heads});
+    if (q.dtype != acc) wide = temp.push(acc, {std::min(units, kWave) * group * a.q_length, ld});
+  }
   OpScope op(s, "attention_backward", {dq, dk, dv}, {d_o, q, k, v, o, lse},
              10 * static_cast<double>(a.head_dim) * visible_pairs(a));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::attention_backward(s, dq, dk, dv, d_o, q, k, v, o, lse, a, dropout, stats);
   by_float(q.dtype, [&]<class T>() { row_sums<T>(s, delta.data<Acc<T>>(), d_o, o, a.heads, a.head_dim); });
   const Dropout drop = Dropout::of(dropout);
   by_lanes(q.dtype, [&]<class A, int W, CpuLevel kLevel>() {

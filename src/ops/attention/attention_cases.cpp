@@ -1,6 +1,5 @@
 #include <cmath>
 #include <limits>
-#include <memory>
 
 #include "ops/all_cases.h"
 #include "ops/attention/attention.h"
@@ -19,10 +18,10 @@ struct Setup {
   bool gradient = false;
 };
 
-std::shared_ptr<StepScalars> scalars() {
-  auto s = std::make_shared<StepScalars>();
-  s->seed = 77;
-  s->step = 5;
+StepScalars scalars() {
+  StepScalars s;
+  s.seed = 77;
+  s.step = 5;
   return s;
 }
 
@@ -30,7 +29,7 @@ std::shared_ptr<StepScalars> scalars() {
 struct Layout {
   Setup setup;
   AttentionShape a;
-  std::shared_ptr<StepScalars> step = scalars();
+  StepScalars step = scalars();
 
   explicit Layout(const Setup& s) : setup(s), a(s.shape) {
     if (a.scale == 0) a.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim)));
@@ -55,10 +54,10 @@ struct Layout {
     if (setup.documents) with.starts = starts;
     return with;
   }
-  AttentionDropout dropout(Tensor index) const {
+  AttentionDropout dropout(Tensor index, const StepScalars* step) const {
     AttentionDropout d;
     d.p = setup.p;
-    d.key = {step.get(), 3, 2};
+    d.key = {step, 3, 2};
     d.index = index;
     d.first_head = 5;
     return d;
@@ -83,7 +82,7 @@ struct Layout {
     auto offset = static_cast<uint32_t>(a.k_offset + j);
     auto words =
         philox({static_cast<uint32_t>(index[static_cast<size_t>(row)]), offset / 4, static_cast<uint32_t>(5 + head), 0},
-               RandomKey{step.get(), 3, 2}.key());
+               RandomKey{&step, 3, 2}.key());
     return words[offset % 4] < drop_threshold(setup.p) ? 0 : 1 / (1 - static_cast<double>(setup.p));
   }
   double score(const std::vector<double>& q, const std::vector<double>& k, int64_t row, int64_t head, int64_t j) const {
@@ -106,8 +105,9 @@ OpCase forward(const Setup& setup) {
             l.index()};
   c.product = true;
   c.run = [l](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
-    attention(s, l.q_rows(a[0]), a[1], l.q_rows(a[2]), l.k_rows(a[3]), l.k_rows(a[4]), l.shape(a[5]), l.dropout(a[6]),
-              temp);
+    Scope scope(temp);
+    attention(s, l.q_rows(a[0]), a[1], l.q_rows(a[2]), l.k_rows(a[3]), l.k_rows(a[4]), l.shape(a[5]),
+              l.dropout(a[6], on_device(s, l.step, temp)), temp);
   };
   c.reference = [l](Arrays& a) {
     const AttentionShape& n = l.a;
@@ -155,12 +155,15 @@ OpCase backward(const Setup& setup) {
             l.index()};
   c.product = true;
   c.prepare = [l](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
-    attention(s, l.q_rows(a[7]), a[8], l.q_rows(a[4]), l.k_rows(a[5]), l.k_rows(a[6]), l.shape(a[9]), l.dropout(a[10]),
-              temp);
+    Scope scope(temp);
+    attention(s, l.q_rows(a[7]), a[8], l.q_rows(a[4]), l.k_rows(a[5]), l.k_rows(a[6]), l.shape(a[9]),
+              l.dropout(a[10], on_device(s, l.step, temp)), temp);
   };
   c.run = [l](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
+    Scope scope(temp);
     attention_backward(s, l.q_rows(a[0]), l.k_rows(a[1]), l.k_rows(a[2]), l.q_rows(a[3]), l.q_rows(a[4]),
-                       l.k_rows(a[5]), l.k_rows(a[6]), l.q_rows(a[7]), a[8], l.shape(a[9]), l.dropout(a[10]), temp);
+                       l.k_rows(a[5]), l.k_rows(a[6]), l.q_rows(a[7]), a[8], l.shape(a[9]),
+                       l.dropout(a[10], on_device(s, l.step, temp)), temp);
   };
   c.reference = [l](Arrays& a) {
     const AttentionShape& n = l.a;
@@ -193,7 +196,7 @@ OpCase backward(const Setup& setup) {
   c.gradient.forward = [l](Stream& s, const std::vector<Tensor>& a, Stack& temp) {
     Tensor o = temp.push(a[4].dtype, a[4].shape);
     Tensor lse = temp.push(DType::f64, a[8].shape);
-    attention(s, o, lse, a[4], a[5], a[6], l.shape(a[9]), l.dropout(a[10]), temp);
+    attention(s, o, lse, a[4], a[5], a[6], l.shape(a[9]), l.dropout(a[10], &l.step), temp);
     return std::vector{o};
   };
   c.gradient.upstream = {3};
@@ -266,6 +269,12 @@ std::vector<Setup> setups() {
       {"no key is seen", placed(shape(1, 20, 30, 1, 1, 16), 0, 64)},
       {"more keys than queries reach", placed(shape(1, 50, 200, 1, 1, 24), 3, 1)},
       {"dropout", shape(2, 70, 70, 2, 2, 32), 0.3f},
+      {"whole rows, D64, dropout", shape(1, 150, 150, 2, 1, 64), 0.3f, true, 0},
+      {"whole rows, D16, window within a tile", placed(shape(1, 200, 200, 1, 1, 16), 0, 0, 20), 0, true, 8},
+      {"whole rows, D128, dropout", placed(shape(1, 70, 90, 2, 1, 128), 20, 3), 0.3f, false, 8},
+      {"whole rows, D200", shape(1, 70, 70, 1, 1, 200), 0.2f, true, 0},
+      {"one query, keys in parts", placed(shape(1, 1, 700, 2, 1, 80), 699, 0, 600, 800), 0, false, 0},
+      {"two queries, keys in parts, dropout", placed(shape(1, 2, 530, 1, 1, 24), 528, 1), 0.3f, true},
       {"everything", placed(shape(2, 101, 140, 6, 3, 44), 52, 3, 30, 150), 0.3f, true},
   };
 }

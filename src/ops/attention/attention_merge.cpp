@@ -3,6 +3,7 @@
 
 #include "core/simd.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_gpu.h"
 
 namespace chiron {
 
@@ -13,6 +14,8 @@ void attention_merge(Stream& s, Rows o, Tensor lse, Rows o2, View lse2, int64_t 
         "attention_merge of ({}, {}) and ({}, {}) with {} heads", o.rows, o.cols, o2.rows, o2.cols, heads);
   OpScope op(s, "attention_merge", {o, lse}, {o, lse, o2, lse2}, 3.0 * static_cast<double>(o.rows * o.cols));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::attention_merge(s, o, lse, o2, lse2, heads);
   by_float(o.dtype, [&]<class T>() {
     using A = Acc<T>;
     constexpr A kInfinity = std::numeric_limits<A>::infinity();

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/simd.h"
+#include "ops/softmax/softmax_gpu.h"
 
 namespace chiron {
 namespace {
@@ -40,6 +41,8 @@ void softmax(Stream& s, Rows y, Rows x, float scale) {
   const int64_t cols = x.cols;
   OpScope op(s, "softmax", {y}, {x}, 5.0 * static_cast<double>(x.rows * cols));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::softmax(s, y, x, scale);
   by_float(x.dtype, [&]<class T>() {
     using A = Acc<T>;
     using V = simd::Vec<A>;
@@ -78,6 +81,8 @@ void softmax_backward(Stream& s, Rows dx, Rows dy, Rows y, float scale) {
   const int64_t cols = y.cols;
   OpScope op(s, "softmax_backward", {dx}, {dy, y}, 5.0 * static_cast<double>(y.rows * cols));
   if (!op) return;
+  if constexpr (gpu::kBuilt)
+    if (s.on_gpu()) return gpu::softmax_backward(s, dx, dy, y, scale);
   by_float(y.dtype, [&]<class T>() {
     using A = Acc<T>;
     const T *py = y.data<T>(), *pdy = dy.data<T>();
