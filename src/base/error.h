@@ -48,7 +48,7 @@ using IoError = ErrorOf<ExitCode::io>;                ///< the file system refus
 using DeviceError = ErrorOf<ExitCode::device>;        ///< a device is missing, full or lost
 using CommError = ErrorOf<ExitCode::comm>;            ///< another rank is missing or lost
 using Diverged = ErrorOf<ExitCode::diverged>;         ///< too many non-finite steps in a row
-using CheckFailed = ErrorOf<ExitCode::check_failed>;  ///< `chiron check` found a difference
+using CheckFailed = ErrorOf<ExitCode::check_failed>;  ///< a check that was asked for found a difference
 using Bug = ErrorOf<ExitCode::bug>;                   ///< a broken invariant of our own; thrown by CHECK
 
 /// Throws Bug with file, line, the condition's text and the formatted message.

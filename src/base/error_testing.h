@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 
 #include "base/error.h"
 
@@ -12,7 +13,9 @@ std::string message_of(F&& f) {
   try {
     f();
   } catch (const Error& e) {
-    return dynamic_cast<const Kind*>(&e) ? e.what() : std::string("another kind of error: ") + e.what();
+    if constexpr (!std::is_same_v<Kind, Error>)
+      if (!dynamic_cast<const Kind*>(&e)) return std::string("another kind of error: ") + e.what();
+    return e.what();
   }
   return "no error";
 }

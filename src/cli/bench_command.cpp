@@ -12,15 +12,19 @@ nlohmann::json step_json(const StepBench& b) {
   nlohmann::json ops = nlohmann::json::array();
   for (const auto& share : b.ops)
     ops.push_back({{"op", share.op}, {"calls", share.calls}, {"milliseconds", share.seconds * 1e3}});
-  return {{"parameters", b.parameters},
-          {"tokens_per_step", b.tokens_per_step},
-          {"threads", b.threads},
-          {"step_milliseconds", b.step_seconds * 1e3},
-          {"tokens_per_second", b.tokens_per_second()},
-          {"products_milliseconds", b.products_seconds * 1e3},
-          {"products_gflop_per_second", b.product_flops / b.products_seconds / 1e9},
-          {"share_of_products", b.share_of_products()},
-          {"ops", ops}};
+  nlohmann::json out = {{"parameters", b.parameters},
+                        {"tokens_per_step", b.tokens_per_step},
+                        {"threads", b.threads},
+                        {"step_milliseconds", b.step_seconds * 1e3},
+                        {"tokens_per_second", b.tokens_per_second()},
+                        {"tflop_per_second", b.step_flops / b.step_seconds / 1e12},
+                        {"ops", ops}};
+  if (b.product_flops > 0) {
+    out["products_milliseconds"] = b.products_seconds * 1e3;
+    out["products_gflop_per_second"] = b.product_flops / b.products_seconds / 1e9;
+    out["share_of_products"] = b.share_of_products();
+  }
+  return out;
 }
 
 nlohmann::json ops_json(const std::vector<OpBench>& list) {
@@ -57,7 +61,7 @@ ExitCode bench(const BenchArgs& args) {
     log.info("measuring {} steps of {}, {} tokens each, and their products alone ...", args.steps,
              args.config.empty() ? "a GPT of 10M parameters" : args.config,
              options.training.batch_size * options.training.seq_len * options.training.gradient_accumulation);
-    result = step_json(bench_step(options, args.steps));
+    result = step_json(bench_step(options, args.steps, log));
   } else {
     const char* of_step = !args.config.empty()              ? "--config"
                           : !args.sets.empty()              ? "--set"

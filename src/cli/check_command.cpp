@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "train/check.h"
+#include "train/device_stream.h"
 #include "train/setup.h"
 
 namespace chiron::cli {
@@ -10,7 +11,8 @@ namespace chiron::cli {
 ExitCode check(const CheckArgs& args) {
   Log log;
   ThreadPool pool;
-  Stream s(choose_device(args.device), pool);
+  DeviceStream device = open_stream(args.device, pool, log);
+  Stream& s = device.stream;
   const auto results = check_model(s, args.model, args.against, args.tolerance, log);
   size_t failed = 0;
   for (const Comparison& r : results) {

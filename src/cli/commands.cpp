@@ -124,6 +124,12 @@ void BenchArgs::describe(Command& c) {
   add_threads(c, threads);
 }
 
+void DoctorArgs::describe(Command& c) {
+  c.flag("--selftest", selftest,
+         "Runs every op on the GPU, or on the CPU if there is none, and compares with plain loops: a line per op, and "
+         "exit code 1 if one is wrong.");
+}
+
 std::vector<Command> commands() {
   std::vector<Command> table;
   auto add = [&](Command command) -> Command& { return table.emplace_back(std::move(command)); };

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 
-#include "data/token_set.h"
+#include "train/device_stream.h"
 #include "train/evaluate.h"
 #include "train/setup.h"
 #include "train/sources.h"
@@ -20,9 +21,9 @@ constexpr int64_t kLongest = 4096;
 ExitCode eval(const EvalArgs& args) {
   Log log;
   ThreadPool pool(static_cast<int>(args.threads));
-  Stream s(choose_device(args.device), pool);
-  for (const std::string& folder : args.data) TokenSet(folder).verify();
-  const auto source = open_token_sets(args.data);
+  DeviceStream device = open_stream(args.device, pool, log);
+  Stream& s = device.stream;
+  const auto source = open_token_sets(args.data, std::numeric_limits<int64_t>::max(), log);
   const SavedModel m = open_model(s, args.model, {}, log);
   const int64_t context = m.model->config().max_seq_len;
   if (args.seq_len > context)

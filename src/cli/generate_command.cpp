@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "text/utf8.h"
+#include "train/device_stream.h"
 #include "train/generate.h"
 #include "train/setup.h"
 
@@ -81,7 +82,8 @@ ExitCode generate(const GenerateArgs& args) {
     if (stop.empty()) throw ConfigError("--stop \"\": an empty text appears everywhere; leave it out");
   Log log;
   ThreadPool pool(static_cast<int>(args.threads));
-  Stream s(choose_device(args.device), pool);
+  DeviceStream device = open_stream(args.device, pool, log);
+  Stream& s = device.stream;
   const SavedModel m = open_model(s, args.model, {}, log);
   if (!args.prompt.empty() && !m.tokenizer)
     throw DataError("{}: has no tokenizer.json, so text means nothing to it; use --prompt-ids", m.dir);

@@ -62,7 +62,7 @@ TEST(CommandLine, TheListOfCommandsAndOptionsIsFrozen) {
           "chiron generate MODEL [--prompt TEXT] [--prompt-ids IDS] [--max-tokens N] [--temperature X] "
           "[--top-k K] [--top-p P] [--seed N] [--stop TEXT]... [--device DEVICE] [--threads N]",
           "chiron eval MODEL --data DIR... [--batch-size N] [--seq-len N] [--device DEVICE] [--threads N]",
-          "chiron export RUN --to DIR", "chiron doctor",
+          "chiron export RUN --to DIR", "chiron doctor [--selftest]",
           "chiron bench [SUBJECT] [--config CONFIG] [--set OPTION=VALUE]... [--steps N] [--threads N]", "chiron man"));
 }
 
@@ -230,6 +230,16 @@ TEST(CommandLine, DoctorSaysWhatThereIs) {
   Outcome doctor = chiron("doctor");
   EXPECT_EQ(doctor.code, 0);
   for (const char* part : {"cores", "BLIS", "memory", "GiB", "GPU", "g++"}) EXPECT_THAT(doctor.text, HasSubstr(part));
+}
+
+TEST(LongCommandLine, DoctorTestsTheDevice) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "takes minutes; GpuOps runs the same cases";
+#endif
+  Outcome doctor = chiron("doctor --selftest");
+  EXPECT_EQ(doctor.code, 0);
+  for (const char* part : {"selftest", "rmsnorm_backward", "ok", "all ops are right"})
+    EXPECT_THAT(doctor.text, HasSubstr(part));
 }
 
 }  // namespace

@@ -161,6 +161,25 @@ int64_t overlap(const Box& a, const Box& b) {
   return n;
 }
 
+void read_part(const Staging& staging, const StatePart& part, const std::function<void(const StatePart&)>& read) {
+  const Rows& data = part.data;
+  if (!data.contiguous()) return read(part);
+  // Rows of a matrix are a box of the file too; anything else stays in one piece.
+  const bool matrix = part.part.size.rank == 2;
+  const Shape shape = matrix ? Shape{data.rows, data.cols} : Shape{1, data.rows * data.cols};
+  staging.write({data.at, data.dtype, shape}, [&](Tensor host, int64_t first) {
+    StatePart block = part;
+    block.data.at = host.at;
+    if (matrix) {
+      const int dim = part.transposed ? 1 : 0;
+      block.data.rows = host.shape[0];
+      block.part.offset[dim] += first;
+      block.part.size[dim] = host.shape[0];
+    }
+    read(block);
+  });
+}
+
 bool convertible(DType from, DType to) { return from == to || (float_kind(from) && float_kind(to)); }
 
 int64_t copy_box(const BoxView& to, const BoxView& from) {

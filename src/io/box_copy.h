@@ -3,6 +3,9 @@
 #include <array>
 #include <cstdint>
 
+#include <functional>
+
+#include "core/staging.h"
 #include "core/state.h"
 
 namespace chiron {
@@ -28,6 +31,10 @@ int64_t overlap(const Box& a, const Box& b);
 
 /// Whether copy_box can turn the one type into the other: any float kind of 16 to 64 bits into any, else equal types.
 bool convertible(DType from, DType to);
+
+/// Calls read(part) for `part`, or for blocks of its rows that stand in host memory, and puts what it fills in into
+/// part.data.
+void read_part(const Staging& staging, const StatePart& part, const std::function<void(const StatePart&)>& read);
 
 /// Copies the elements that both boxes hold, converting as by a cast through float (through double where both are
 /// f64). Returns their number. The types are convertible.

@@ -126,7 +126,11 @@ void Checkpoint::check_names(std::span<const std::string> wanted) const {
   throw DataError("{}", message);
 }
 
-void Checkpoint::read(const StatePart& part) const {
+void Checkpoint::read(const StatePart& whole, const Staging& staging) const {
+  read_part(staging, whole, [&](const StatePart& part) { read_host(part); });
+}
+
+void Checkpoint::read_host(const StatePart& part) const {
   const Stored& stored = at(part.name);
   if (stored.global != part.global)
     throw DataError("{}: tensor {}: the shape is {}, expected {}", path_, part.name, stored.global.str(),

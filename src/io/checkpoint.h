@@ -69,12 +69,13 @@ class CheckpointSave {
 
 /// Writes one rank's parts of the model or the optimizer, as they lie in memory, hashed on the way and synced. `kind`
 /// is "model" or "optimizer", `rank` counts from 0. Parts of one tensor must make up one box.
-FileRecord write_shard(const std::string& folder, const std::string& kind, int rank, std::span<const StatePart> parts);
+FileRecord write_shard(const std::string& folder, const std::string& kind, int rank, std::span<const StatePart> parts,
+                       const Staging& staging = {});
 
 /// One rank's whole save. Throws IoError, naming the file, when the disk refuses; older checkpoints stay as they are.
 CheckpointInfo save_checkpoint(const std::string& dir, int64_t step, std::span<const StatePart> model,
                                std::span<const StatePart> optimizer, const nlohmann::json& state,
-                               const std::map<std::string, std::string>& extra = {});
+                               const std::map<std::string, std::string>& extra = {}, const Staging& staging = {});
 
 /// A checkpoint opened for reading.
 class Checkpoint {
@@ -99,7 +100,7 @@ class Checkpoint {
   void check_names(std::span<const std::string> wanted) const;
   /// Fills part.data from whatever shards hold it. DataError: no such tensor, another global shape, a type that does
   /// not convert, or elements that no shard holds.
-  void read(const StatePart& part) const;
+  void read(const StatePart& part, const Staging& staging = {}) const;
 
  private:
   struct Chunk {
@@ -111,6 +112,7 @@ class Checkpoint {
     Shape global;
   };
   void add_shard(const std::string& name);
+  void read_host(const StatePart& part) const;
   const Stored& at(const std::string& name) const;
 
   std::string path_;

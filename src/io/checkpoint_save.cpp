@@ -98,7 +98,8 @@ CheckpointInfo CheckpointSave::commit(std::vector<FileRecord> shards, const nloh
   return {to, step_};
 }
 
-FileRecord write_shard(const std::string& folder, const std::string& kind, int rank, std::span<const StatePart> parts) {
+FileRecord write_shard(const std::string& folder, const std::string& kind, int rank, std::span<const StatePart> parts,
+                       const Staging& staging) {
   std::vector<TensorToWrite> tensors = tensors_to_write(parts);
   nlohmann::json offsets = nlohmann::json::object();
   for (const TensorToWrite& t : tensors) {
@@ -108,7 +109,7 @@ FileRecord write_shard(const std::string& folder, const std::string& kind, int r
   FileRecord record{fmt::format("shard-{:05}-{}-00001-of-00001.safetensors", rank + 1, kind), 0, {}};
   Hasher hasher;
   FileWriter out(fmt::format("{}/{}", folder, record.name), FileWriter::Mode::create, &hasher);
-  write_safetensors(out, std::move(tensors), {{"DCP_SHARDING_INFO", offsets.dump()}, {"DCP_VERSION", "1.0"}});
+  write_safetensors(out, std::move(tensors), {{"DCP_SHARDING_INFO", offsets.dump()}, {"DCP_VERSION", "1.0"}}, staging);
   out.sync();
   out.close();
   record.size = out.size();
@@ -118,15 +119,15 @@ FileRecord write_shard(const std::string& folder, const std::string& kind, int r
 
 CheckpointInfo save_checkpoint(const std::string& dir, int64_t step, std::span<const StatePart> model,
                                std::span<const StatePart> optimizer, const nlohmann::json& state,
-                               const std::map<std::string, std::string>& extra) {
+                               const std::map<std::string, std::string>& extra, const Staging& staging) {
   std::set<std::string_view> model_names;
   for (const StatePart& part : model) model_names.insert(part.name);
   for (const StatePart& part : optimizer)
     CHECK(!model_names.contains(part.name), "{} in both the model and the optimizer", part.name);
   CheckpointSave save(dir, step);
   std::vector<FileRecord> shards;
-  shards.push_back(write_shard(save.folder(), "model", 0, model));
-  shards.push_back(write_shard(save.folder(), "optimizer", 0, optimizer));
+  shards.push_back(write_shard(save.folder(), "model", 0, model, staging));
+  shards.push_back(write_shard(save.folder(), "optimizer", 0, optimizer, staging));
   return save.commit(std::move(shards), state, extra);
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "io/box_copy.h"
 
 namespace chiron {
 namespace {
@@ -52,12 +53,12 @@ const StoredTensor* HfFolder::find(std::string_view name, std::string_view prefi
   return stored ? &tensors_.file_of(*stored)->at(*stored) : nullptr;
 }
 
-void HfFolder::read(const StatePart& part, std::string_view prefix) const {
+void HfFolder::read(const StatePart& part, std::string_view prefix, const Staging& staging) const {
   std::optional<std::string> stored = stored_name(part.name, prefix);
   if (!stored) throw DataError("{}: there is no tensor {}", dir_, part.name);
   StatePart as_stored = part;
   as_stored.name = *stored;
-  tensors_.file_of(*stored)->read(as_stored);
+  read_part(staging, as_stored, [&](const StatePart& host) { tensors_.file_of(*stored)->read(host); });
 }
 
 void write_hf_folder(const std::string& dir, const nlohmann::json& config, const nlohmann::json& generation_config,

@@ -31,7 +31,7 @@ class HfFolder {
   /// none; DataError if two are.
   const StoredTensor* find(std::string_view name, std::string_view prefix = "") const;
   /// Fills part.data from that tensor; its shape must be part.global. Float kinds are converted.
-  void read(const StatePart& part, std::string_view prefix = "") const;
+  void read(const StatePart& part, std::string_view prefix = "", const Staging& staging = {}) const;
 
  private:
   std::optional<std::string> stored_name(std::string_view name, std::string_view prefix) const;

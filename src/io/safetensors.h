@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "core/staging.h"
 #include "core/state.h"
 
 /// The safetensors format (github.com/huggingface/safetensors, safetensors/src/tensor.rs): u64 header length, JSON
@@ -75,10 +76,10 @@ struct TensorToWrite {
 std::vector<TensorToWrite> tensors_to_write(std::span<const StatePart> parts, std::optional<DType> as = std::nullopt);
 
 /// Writes a whole file in the order and with the padding of the reference writer; tensors must have distinct names.
-/// Streams: needs a few MB of memory beside the tensors'. `__metadata__` is {"format": "pt"} and `metadata`.
-/// Neither syncs nor closes.
+/// Streams: needs a few MB of memory beside the tensors', from a device more (see Staging; a tensor that is transposed
+/// or of several parts as a whole). `__metadata__` is {"format": "pt"} and `metadata`. Neither syncs nor closes.
 void write_safetensors(FileWriter& out, std::vector<TensorToWrite> tensors,
-                       const std::map<std::string, std::string>& metadata = {});
+                       const std::map<std::string, std::string>& metadata = {}, const Staging& staging = {});
 /// The same for a file of its own, replaced as a whole.
 void write_safetensors_file(const std::string& path, std::span<const StatePart> parts,
                             std::optional<DType> as = std::nullopt,

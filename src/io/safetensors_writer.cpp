@@ -39,14 +39,20 @@ bool lies_in_file_order(const BoxView& view) {
   return view.step == box_view(view.at, view.dtype, view.box).step || view.box.size.numel() <= 1;
 }
 
-void write_data(FileWriter& out, const TensorToWrite& t) {
+void write_data(FileWriter& out, const TensorToWrite& t, const Staging& staging) {
   if (t.bytes() == 0) return;
   std::vector<BoxView> sources;
-  for (const StatePart* p : t.parts) sources.push_back(box_view(*p));
-  if (sources.size() == 1 && sources[0].dtype == t.dtype && lies_in_file_order(sources[0])) {
-    out.write(reinterpret_cast<const void*>(sources[0].at), static_cast<size_t>(t.bytes()));
-    return;
+  std::vector<Rows> data;
+  for (const StatePart* p : t.parts) {
+    sources.push_back(box_view(*p));
+    data.push_back(p->data);
   }
+  if (sources.size() == 1 && sources[0].dtype == t.dtype && lies_in_file_order(sources[0]))
+    return staging.read({sources[0].at, DType::u8, {t.bytes()}}, [&](View block, int64_t) {
+      out.write(reinterpret_cast<const void*>(block.at), static_cast<size_t>(block.bytes()));
+    });
+  staging.hold(data);
+  for (size_t i = 0; i < data.size(); ++i) sources[i].at = data[i].at;
   const bool scalar = t.box.size.rank == 0;
   const int64_t rows = scalar ? 1 : t.box.size[0], row_bytes = t.bytes() / rows;
   const int64_t block_rows = std::clamp<int64_t>(kBlockBytes / row_bytes, 1, rows);
@@ -117,7 +123,7 @@ std::vector<TensorToWrite> tensors_to_write(std::span<const StatePart> parts, st
 }
 
 void write_safetensors(FileWriter& out, std::vector<TensorToWrite> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata, const Staging& staging) {
   auto order = [](const TensorToWrite& t) { return safetensors_type(t.dtype).order; };
   std::sort(tensors.begin(), tensors.end(), [&](const TensorToWrite& a, const TensorToWrite& b) {
     return order(a) != order(b) ? order(a) > order(b) : a.name() < b.name();
@@ -126,7 +132,7 @@ void write_safetensors(FileWriter& out, std::vector<TensorToWrite> tensors,
   uint64_t size = header.size();
   out.write(&size, sizeof size);
   out.write(header);
-  for (const TensorToWrite& t : tensors) write_data(out, t);
+  for (const TensorToWrite& t : tensors) write_data(out, t, staging);
 }
 
 void write_safetensors_file(const std::string& path, std::span<const StatePart> parts, std::optional<DType> as,

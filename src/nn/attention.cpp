@@ -9,12 +9,10 @@ namespace {
 
 /// Appends this batch's rows behind what a cache holds, sequence by sequence.
 void append(Ctx& c, Tensor cache, Rows rows, const Batch& batch) {
-  for (int64_t b = 0; b < batch.sequences; ++b)
-    for (int64_t t = 0; t < batch.length; ++t) {
-      int64_t to = b * c.cache->capacity() + c.cache->length() + t;
-      Rows from = rows.slice(b * batch.length + t, b * batch.length + t + 1);
-      c.s.copy(cache.slice(to, to + 1), {from.at, from.dtype, {1, from.cols}});
-    }
+  for (int64_t b = 0; b < batch.sequences; ++b) {
+    const int64_t to = b * c.cache->capacity() + c.cache->length();
+    c.s.copy(cache.slice(to, to + batch.length), rows.slice(b * batch.length, (b + 1) * batch.length));
+  }
 }
 
 }  // namespace

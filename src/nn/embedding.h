@@ -41,7 +41,7 @@ struct Embedding {
   static void scatter(Ctx& c, Param p, View d, const Ids& ids, bool cut) {
     Accum accum;
     Tensor dw = c.grad(p, accum);
-    if (dw.present()) embedding_backward(c.s, dw, accum, d, ids, cut ? first_row(c, dw) : 0);
+    if (dw.present()) embedding_backward(c.s, dw, accum, d, ids, cut ? first_row(c, dw) : 0, c.temp);
   }
 };
 

@@ -74,15 +74,17 @@ struct Head {
     Tensor logits = c.scratch({rows, padded});
     linear(c.s, logits, h, weight, {}, {}, c.temp);
     Rows valid = Rows(logits).columns(0, std::min(padded, vocab - shape.first));
-    Tensor stat = c.temp.push(acc_dtype(c.compute), {rows, 4});
-    cross_entropy_partial(c.s, stat, valid, labels, shape);
+    View scale = dh.present() ? View{reinterpret_cast<uintptr_t>(&c.scalars->token_scale), DType::f32, {1}} : View{};
     if (c.tp.size() > 1) {
+      Tensor stat = c.temp.push(acc_dtype(c.compute), {rows, 4});
       Tensor parts = c.temp.push(stat.dtype, {c.tp.size(), rows, 4});
+      cross_entropy_partial(c.s, stat, valid, labels, shape);
       c.tp.all_gather(c.s, parts, stat);
       cross_entropy_combine(c.s, stat, parts);
+      cross_entropy_finish(c.s, loss, valid, padded, labels, stat, scale, shape);
+    } else {
+      cross_entropy(c.s, loss, valid, padded, labels, scale, shape, c.temp);
     }
-    View scale{reinterpret_cast<uintptr_t>(&c.scalars->token_scale), DType::f32, {1}};
-    cross_entropy_finish(c.s, loss, valid, padded, labels, stat, dh.present() ? scale : View{}, shape);
     if (!dh.present()) return;
     linear_backward_input(c.s, dh, Accum::overwrite, logits, weight, c.temp);
     if (c.tp.size() > 1) c.tp.all_reduce(c.s, dh, Reduce::sum);

@@ -2,8 +2,7 @@
 
 #include <span>
 
-#include "core/param.h"
-#include "core/stream.h"
+#include "core/shard_blocks.h"
 
 namespace chiron {
 
@@ -35,7 +34,7 @@ class ParamStore {
   virtual void publish(Stream&) = 0;
 
   /// What this rank's optimizer updates, in parameter order.
-  virtual std::span<const Shard> shards() = 0;
+  virtual const Shards& shards() = 0;
   /// The masters this rank owns, trained or not, without constants: what is saved, loaded and initialised. Moments are
   /// present for trained ones.
   virtual std::span<const Shard> owned() = 0;

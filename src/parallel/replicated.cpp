@@ -4,15 +4,20 @@
 
 namespace chiron {
 
-Replicated::Replicated(const Stream& s, std::span<const ParamSpec> specs, DType compute, StateKind kind)
+Replicated::Replicated(Stream& s, std::span<const ParamSpec> specs, DType compute, StateKind kind)
     : specs_(specs), memory_{Stack::dry(0), Stack::dry(1), Stack::dry(2), Stack::dry(3)}, used_(specs.size()) {
-  lay_out(compute, kind);
+  lay_out(s, compute, kind);
   if (s.dry()) return;
   for (Stack& stack : memory_) stack = Stack(s.device(), stack.peak());
-  lay_out(compute, kind);
+  lay_out(s, compute, kind);
+  // Padding stays zero, and Adam's moments begin so. The CPU's memory is fresh from the kernel.
+  if (!s.on_gpu()) return;
+  for (const Shard& shard : by_param_)
+    for (const Tensor& t : {shard.master, shard.compute, shard.grad, shard.m, shard.v})
+      if (t.present()) s.fill_bytes(t, 0);
 }
 
-void Replicated::lay_out(DType compute, StateKind kind) {
+void Replicated::lay_out(Stream& s, DType compute, StateKind kind) {
   by_param_.clear();
   owned_.clear();
   trained_.clear();
@@ -33,6 +38,7 @@ void Replicated::lay_out(DType compute, StateKind kind) {
     }
     if (!constant) owned_.push_back(shard);
   }
+  shards_ = make_shards(s, memory_[kMoments], trained_);
 }
 
 Param Replicated::owner(Param p) const {

@@ -19,7 +19,7 @@ enum class StateKind : uint8_t {
 class Replicated final : public ParamStore {
  public:
   /// `specs` outlives the store. On a dry stream no memory is taken: addresses are made up.
-  Replicated(const Stream& s, std::span<const ParamSpec> specs, DType compute, StateKind kind);
+  Replicated(Stream& s, std::span<const ParamSpec> specs, DType compute, StateKind kind);
 
   std::span<const ParamSpec> specs() const override { return specs_; }
   void fetch(Stream&, Unit) override {}
@@ -31,7 +31,7 @@ class Replicated final : public ParamStore {
   void reduce(Stream&, Unit, bool) override {}
   void finish(Stream& s) override;
   void publish(Stream&) override {}
-  std::span<const Shard> shards() override { return trained_; }
+  const Shards& shards() override { return shards_; }
   std::span<const Shard> owned() override { return owned_; }
   void refresh(Stream& s) override;
   void sum_over_ranks(Stream&, Tensor) override {}
@@ -45,13 +45,14 @@ class Replicated final : public ParamStore {
   enum Class { kWeights, kCompute, kGradients, kMoments, kNumClasses };
   using Memory = std::array<Stack, kNumClasses>;
 
-  void lay_out(DType compute, StateKind kind);
+  void lay_out(Stream& s, DType compute, StateKind kind);
   Param owner(Param p) const;
 
   std::span<const ParamSpec> specs_;
   Memory memory_;
   std::vector<Shard> by_param_;  ///< absent for tied parameters
   std::vector<Shard> owned_, trained_;
+  Shards shards_;           ///< of trained_
   std::vector<bool> used_;  ///< this step
 };
 

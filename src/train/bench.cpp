@@ -12,7 +12,8 @@
 #include "ops/gemm/gemm_blis.h"
 #include "parallel/replicated.h"
 #include "train/device_batch.h"
-#include "train/plan.h"
+#include "train/device_stream.h"
+#include "train/memory.h"
 #include "train/scalars.h"
 #include "train/setup.h"
 #include "train/weights.h"
@@ -35,9 +36,9 @@ double median(std::vector<double> values) {
 }
 
 /// The linear products of a step of `micros` micro-batches.
-std::vector<Product> products_of(const Plan& plan, int64_t micros) {
-  const std::vector<Product> once = products_of(plan.ops);
-  std::vector<Product> all;
+std::vector<LinearProduct> products_of(const Plan& plan, int64_t micros) {
+  const std::vector<LinearProduct> once = products_of(plan.ops);
+  std::vector<LinearProduct> all;
   for (int64_t i = 0; i < micros; ++i) all.insert(all.end(), once.begin(), once.end());
   return all;
 }
@@ -45,9 +46,9 @@ std::vector<Product> products_of(const Plan& plan, int64_t micros) {
 /// Each product on operands of its own sizes, written over again and again.
 class Products {
  public:
-  Products(std::vector<Product> list, int threads) : list_(std::move(list)), threads_(threads) {
+  Products(std::vector<LinearProduct> list, int threads) : list_(std::move(list)), threads_(threads) {
     size_t a = 0, b = 0, c = 0;
-    for (const Product& p : list_) {
+    for (const LinearProduct& p : list_) {
       a = std::max(a, static_cast<size_t>(p.m * p.k));
       b = std::max(b, static_cast<size_t>(p.k * p.n));
       c = std::max(c, static_cast<size_t>(p.m * p.n));
@@ -63,75 +64,115 @@ class Products {
   }
   double flops() const { return flops_; }
   void run() {
-    for (const Product& p : list_) {
+    for (const LinearProduct& p : list_) {
       // x W^T, dy W, dy^T x: which operand is read as its transpose.
       const Operand2d<float> a =
-          p.kind == Product::weight ? Operand2d<float>{a_.data(), 1, p.m} : Operand2d<float>{a_.data(), p.k, 1};
+          p.kind == LinearProduct::weight ? Operand2d<float>{a_.data(), 1, p.m} : Operand2d<float>{a_.data(), p.k, 1};
       const Operand2d<float> b =
-          p.kind == Product::forward ? Operand2d<float>{b_.data(), 1, p.k} : Operand2d<float>{b_.data(), p.n, 1};
+          p.kind == LinearProduct::forward ? Operand2d<float>{b_.data(), 1, p.k} : Operand2d<float>{b_.data(), p.n, 1};
       product_on_blis_threads(threads_, p.m, p.n, p.k, a, b, c_.data(), p.n, Accum::overwrite);
     }
   }
 
  private:
-  std::vector<Product> list_;
+  std::vector<LinearProduct> list_;
   int threads_;
   std::vector<float> a_, b_, c_;
   double flops_ = 0;
 };
 
-/// Adds up the time of each op.
+/// Takes the time of each op: on a GPU the device's own, between events.
 class Stopwatch final : public Trace {
  public:
-  std::map<std::string, StepBench::Share> shares;
-  void begin(const OpInfo&) override { starts_.push_back(Clock::now()); }
+  explicit Stopwatch(Stream& s) : s_(s) {}
+  void begin(const OpInfo&) override {
+    open_.push_back(calls_.size());
+    calls_.emplace_back(s_.device());
+    s_.record(*calls_.back().begin);
+    calls_.back().start = Clock::now();
+  }
   void end(const OpInfo& info) override {
-    auto& share = shares[info.name];
-    share.op = info.name;
-    ++share.calls;
-    share.seconds += std::chrono::duration<double>(Clock::now() - starts_.back()).count();
-    starts_.pop_back();
+    Call& call = calls_[open_.back()];
+    open_.pop_back();
+    call.op = info.name;
+    call.seconds = std::chrono::duration<double>(Clock::now() - call.start).count();
+    s_.record(*call.end);
+  }
+  /// Longest first. Waits for the stream.
+  std::vector<StepBench::Share> shares() {
+    std::map<std::string, StepBench::Share> sums;
+    for (const Call& call : calls_) {
+      auto& share = sums[call.op];
+      share.op = call.op;
+      ++share.calls;
+      share.seconds += s_.on_gpu() ? call.end->seconds_since(*call.begin) : call.seconds;
+    }
+    std::vector<StepBench::Share> list;
+    for (auto& [name, share] : sums) list.push_back(share);
+    std::ranges::sort(list, [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+    return list;
   }
 
  private:
-  std::vector<Clock::time_point> starts_;
+  struct Call {
+    explicit Call(Device device) : begin(std::make_unique<Event>(device)), end(std::make_unique<Event>(device)) {}
+    std::string op;
+    std::unique_ptr<Event> begin, end;
+    Clock::time_point start;
+    double seconds = 0;
+  };
+  Stream& s_;
+  std::vector<Call> calls_;
+  std::vector<size_t> open_;
 };
 
 }  // namespace
 
-StepBench bench_step(const Options& options, int64_t steps) {
-  if (compute_dtype(options) != DType::f32)
+StepBench bench_step(const Options& options, int64_t steps, Log& log) {
+  ThreadPool pool(static_cast<int>(options.run.threads));
+  DeviceStream device = open_stream(options.run.device, pool, log);
+  Stream& s = device.stream;
+  s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
+  if (!s.on_gpu() && compute_dtype(options) != DType::f32)
     throw ConfigError("bench step compares with float32 products: set training.use_amp: false");
   const SyntheticOptions text{.vocab_size = std::max<int64_t>(8, options.model.vocab_size)};
   const auto model = make_model(model_setup(options, text.vocab_size));
-  const Plan plan = make_plan(options, *model);
-  ThreadPool pool(static_cast<int>(options.run.threads));
-  Stream s(choose_device(options.run.device), pool);
-  Replicated params(s, model->params(), DType::f32, StateKind::training);
+  const Plan plan = make_plan(options, *model, s.device(), device.choices.get());
+  check_memory(plan, options, *model, s.device(), log);
+  tune_products(device, log);
+  Replicated params(s, model->params(), compute_dtype(options), StateKind::training);
   initialize(s, params, 1);
   SelfCommunicator tp;
-  Scalars scalars(s.device());
+  Scalars scalars(s);
   TrainStep step(*model, params, tp, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
                  scalars.device());
   const TrainingOptions& t = options.training;
   Loader loader(std::make_shared<SyntheticSource>(text),
                 {.sequences = t.batch_size, .length = t.seq_len, .micros = t.gradient_accumulation});
   HostStep host;
+  DeviceBatches memory(s.device(), loader.options());
   auto run = [&](int64_t n) {
     loader.fill(n, host);
-    std::vector<Batch> batches;
-    for (const HostBatch& micro : host.micros) batches.push_back(view_of(micro));
+    const auto batches = memory.upload(s, host.micros);
     StepScalars values = scalars.read(s);
     values.step = n;
     values.learning_rate = 1e-4f;
     values.max_norm = 1;
     scalars.write(s, values);
-    return seconds_of([&] { step.run(s, batches); });
+    s.sync();
+    return seconds_of([&] {
+      step.run(s, batches);
+      s.sync();
+    });
   };
-  StepBench result{.parameters = plan.parameters, .tokens_per_step = plan.tokens_per_step, .threads = pool.size()};
-  Products products(products_of(plan, t.gradient_accumulation), pool.size());
+  StepBench result{.parameters = plan.parameters,
+                   .tokens_per_step = plan.tokens_per_step,
+                   .threads = pool.size(),
+                   .step_flops = plan.flops_per_token * static_cast<double>(plan.tokens_per_step)};
+  Products products(s.on_gpu() ? std::vector<LinearProduct>{} : products_of(plan, t.gradient_accumulation),
+                    pool.size());
   result.product_flops = products.flops();
-  constexpr int64_t kWarmup = 2;
+  constexpr int64_t kWarmup = 3;
   // BLIS's threads spin for a while after a product: the other side's turn comes when they sleep.
   constexpr auto kQuiet = std::chrono::milliseconds(100);
   int64_t n = 0;
@@ -139,7 +180,7 @@ StepBench bench_step(const Options& options, int64_t steps) {
   products.run();
   std::vector<double> step_times, product_times;
   for (int64_t i = 0; i < steps; ++i) {
-    std::this_thread::sleep_for(kQuiet);
+    if (!s.on_gpu()) std::this_thread::sleep_for(kQuiet);
     run(n++);  // brings the caches into the state of a run of steps
     step_times.push_back(run(n++));
     product_times.push_back(seconds_of([&] { products.run(); }));
@@ -147,11 +188,10 @@ StepBench bench_step(const Options& options, int64_t steps) {
   result.step_seconds = median(step_times);
   result.products_seconds = median(product_times);
   std::this_thread::sleep_for(kQuiet);
-  Stopwatch watch;
+  Stopwatch watch(s);
   s.set_trace(&watch);
   run(n++);
-  for (auto& [name, share] : watch.shares) result.ops.push_back(share);
-  std::ranges::sort(result.ops, [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  result.ops = watch.shares();
   return result;
 }
 

@@ -9,12 +9,14 @@
 
 namespace chiron {
 
-/// Whole training steps, beside their linear products alone.
+/// Whole training steps; on a CPU beside their linear products alone.
 struct StepBench {
   int64_t parameters = 0, tokens_per_step = 0;
   int threads = 0;
-  double step_seconds = 0;      ///< median
-  double products_seconds = 0;  ///< the same products, shapes and counts, back to back on BLIS's own threads; median
+  double step_seconds = 0;  ///< median
+  double step_flops = 0;    ///< by plan
+  /// CPU: the same products, shapes and counts, back to back on BLIS's own threads; median
+  double products_seconds = 0;
   double product_flops = 0;
   struct Share {
     std::string op;
@@ -28,8 +30,8 @@ struct StepBench {
   double share_of_products() const { return products_seconds / step_seconds; }
 };
 
-/// Times a configuration on synthetic tokens. Float32 only, since the products are compared in it.
-StepBench bench_step(const Options& options, int64_t steps);
+/// Times a configuration on synthetic tokens. On a CPU float32 only, since the products are compared in it.
+StepBench bench_step(const Options& options, int64_t steps, Log& log);
 
 /// One case of one op.
 struct OpBench {

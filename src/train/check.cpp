@@ -84,9 +84,11 @@ struct Whole {
 };
 
 /// Parts of the state, put together as whole tensors in Hugging Face's layout.
-std::map<std::string, Whole> gather(const std::vector<StatePart>& parts) {
+std::map<std::string, Whole> gather(Stream& s, const std::vector<StatePart>& parts) {
   std::map<std::string, Whole> all;
-  for (const StatePart& part : parts) {
+  const Staging staging(s);
+  for (StatePart part : parts) {
+    staging.hold(std::span(&part.data, 1));
     all[part.name].shape = part.global;
     Values& to = all[part.name].values;
     to.resize(static_cast<size_t>(part.global.numel()));
@@ -158,7 +160,12 @@ HostBatch read_batch(Dump& dump, const ModelConfig& model) {
 /// A TrainStep that computes as make_golden.py does, with stacks of the size that a dry run needs.
 struct Steps {
   Steps(Stream& s, SavedModel& m, const HostBatch& host)
-      : s_(s), m_(m), batches_{view_of(host)}, scalars_(s.device()), step_(make(plan(host))) {}
+      : s_(s),
+        m_(m),
+        memory_(s.device(), {.sequences = host.sequences, .length = host.length}),
+        batches_(memory_.upload(s, {&host, 1})),
+        scalars_(s),
+        step_(make(plan(host))) {}
 
   StepScalars run(bool update) {
     StepScalars scalars = scalars_.read(s_);
@@ -181,16 +188,17 @@ struct Steps {
   }
   Stacks plan(const HostBatch& host) {
     TrainStep dry(*m_.model, *m_.params, tp_, setup(), Stacks::dry(), scalars_.device());
-    Stream stream = Stream::dry(s_.device());
+    Stream stream = Stream::dry_like(s_);
     Stack tokens = Stack::dry(7);
-    Batch batch = dry_batch(tokens, host.sequences, host.length, false);
+    Batch batch = push_batch(tokens, host.sequences, host.length, false);
     dry.run(stream, std::span(&batch, 1));
     return std::move(dry).take_stacks();
   }
 
   Stream& s_;
   SavedModel& m_;
-  std::vector<Batch> batches_;
+  DeviceBatches memory_;
+  std::span<const Batch> batches_;
   SelfCommunicator tp_;
   Scalars scalars_;
   TrainStep step_;
@@ -225,7 +233,7 @@ std::vector<Comparison> check_model(Stream& s, const std::string& folder, const 
   Steps steps(s, m, batch);
   StepScalars scalars = steps.run(false);
   compare("loss", {}, {scalars.sums[1] / static_cast<float>(scalars.tokens)});
-  const auto gradients = gather(gradient_parts(*m.params));
+  const auto gradients = gather(s, gradient_parts(*m.params));
   for (const auto& [name, whole] : gradients) compare("grad." + name, whole.shape, whole.values);
 
   Values losses, norms;
@@ -236,7 +244,7 @@ std::vector<Comparison> check_model(Stream& s, const std::string& folder, const 
   }
   compare("step_loss", {kSteps}, losses);
   compare("step_gnorm", {kSteps}, norms);
-  for (const auto& [name, whole] : gather(weight_parts(*m.params))) {
+  for (const auto& [name, whole] : gather(s, weight_parts(*m.params))) {
     const double error =
         after_error(whole.values, dump.floats("after." + name, whole.shape), dump.floats("grad." + name, whole.shape));
     results.push_back({"after." + name, error, tolerance > 0 ? tolerance : kCheckAfterTolerance});

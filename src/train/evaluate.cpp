@@ -3,8 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "train/device_batch.h"
-
 namespace chiron {
 
 double Evaluation::perplexity() const { return std::exp(loss()); }
@@ -15,8 +13,8 @@ double Evaluation::bits_per_byte(const TokenSource& source) const {
   return loss() / std::numbers::ln2 * tokens_per_byte;
 }
 
-std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps,
-                                   const std::function<bool()>& stop) {
+std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, DeviceBatches& batches,
+                                   const Loader& loader, int64_t steps, const std::function<bool()>& stop) {
   const StepScalars before = scalars.read(s);
   const int64_t all = loader.num_steps(), count = steps > 0 && steps < all ? steps : all;
   Evaluation result;
@@ -29,7 +27,7 @@ std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars,
       zero.tokens = 0;
       zero.sums[1] = 0;
       scalars.write(s, zero);
-      step.evaluate(s, view_of(micro));
+      step.evaluate(s, batches.upload(s, {&micro, 1}).front());
       // Batch by batch, in double: a long sum of float32 would lose digits.
       const StepScalars after = scalars.read(s);
       result.loss_sum += static_cast<double>(after.sums[1]);
@@ -43,18 +41,19 @@ std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars,
 
 Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader) {
   SelfCommunicator tp;
-  Scalars scalars(s.device());
+  Scalars scalars(s);
+  DeviceBatches batches(s.device(), loader.options());
   auto make = [&](Stacks stacks) {
     TrainStep::Setup setup{.policy = make_policy({}, *m.model)};
     return TrainStep(*m.model, *m.params, tp, setup, std::move(stacks), scalars.device());
   };
   TrainStep planned = make(Stacks::dry());
-  Stream dry = Stream::dry(s.device());
+  Stream dry = Stream::dry_like(s);
   Stack tokens = Stack::dry(7);
   planned.evaluate(
-      dry, dry_batch(tokens, loader.options().sequences, loader.options().length, loader.options().document_mask));
+      dry, push_batch(tokens, loader.options().sequences, loader.options().length, loader.options().document_mask));
   TrainStep step = make(Stacks::like(std::move(planned).take_stacks(), s.device()));
-  return *evaluate(s, step, scalars, loader, 0);
+  return *evaluate(s, step, scalars, batches, loader, 0);
 }
 
 }  // namespace chiron

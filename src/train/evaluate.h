@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "data/loader.h"
+#include "train/device_batch.h"
 #include "train/saved_model.h"
 #include "train/scalars.h"
 #include "train/step.h"
@@ -21,10 +22,11 @@ struct Evaluation {
   double bits_per_byte(const TokenSource& source) const;
 };
 
-/// Evaluates the loader's first `steps` steps (0: all that there are). The scalars keep what they held. `stop`, if
-/// given, is asked between batches: true ends the evaluation early, and nothing is returned.
-std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, const Loader& loader, int64_t steps,
-                                   const std::function<bool()>& stop = {});
+/// Evaluates the loader's first `steps` steps (0: all that there are). The scalars keep what they held; the loader's
+/// batches fit into `batches`. `stop`, if given, is asked between batches: true ends the evaluation early, and nothing
+/// is returned.
+std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, DeviceBatches& batches,
+                                   const Loader& loader, int64_t steps, const std::function<bool()>& stop = {});
 
 /// Evaluates a saved model on all that the loader has.
 Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader);

@@ -64,8 +64,9 @@ void load_hf_weights(Stream& s, const Model& model, ParamStore& params, const Hf
   if (!missing.empty()) throw DataError("{} lacks tensors of its model: {}", folder.dir(), listed(missing));
   if (!unexpected.empty())
     throw DataError("{} has tensors that its model has no place for: {}", folder.dir(), listed(unexpected));
-  load_constants(params);
-  for (const StatePart& part : parts) folder.read(part, kOptionalPrefix);
+  load_constants(s, params);
+  const Staging staging(s);
+  for (const StatePart& part : parts) folder.read(part, kOptionalPrefix, staging);
   params.refresh(s);
 }
 

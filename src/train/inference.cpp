@@ -8,10 +8,6 @@
 namespace chiron {
 namespace {
 
-View view_of(const std::vector<int32_t>& values) {
-  return {reinterpret_cast<uintptr_t>(values.data()), DType::i32, {static_cast<int64_t>(values.size())}};
-}
-
 bool fits(const Stacks& have, const Stacks& need) {
   return !have.saved.is_dry() && have.saved.capacity() >= need.saved.peak() &&
          have.unit.capacity() >= need.unit.peak() && have.temp.capacity() >= need.temp.peak();
@@ -20,7 +16,7 @@ bool fits(const Stacks& have, const Stacks& need) {
 }  // namespace
 
 Inference::Inference(Stream& s, const SavedModel& model, DType compute, int64_t capacity)
-    : s_(s), model_(model), compute_(compute), scalars_(s.device()) {
+    : s_(s), model_(model), compute_(compute), scalars_(s) {
   const ModelConfig& m = model.model->config();
   if (capacity > 0)
     cache_ = std::make_unique<KvCache>(s.device(), compute, static_cast<int>(m.num_layers), 1, capacity,
@@ -32,30 +28,19 @@ void Inference::clear() {
 }
 
 std::span<const float> Inference::logits(std::span<const int32_t> tokens, Rows rows) {
-  const int64_t n = static_cast<int64_t>(tokens.size());
-  CHECK(n > 0 && (!cache_ || length() + n <= cache_->capacity()));
-  ids_.assign(tokens.begin(), tokens.end());
+  CHECK(!tokens.empty() && (!cache_ || length() + std::ssize(tokens) <= cache_->capacity()));
   positions_.resize(tokens.size());
   std::iota(positions_.begin(), positions_.end(), static_cast<int32_t>(length()));
-  const Batch batch{.sequences = 1,
-                    .length = n,
-                    .tokens = {view_of(ids_), {}},
-                    .positions = {view_of(positions_), {}},
-                    .labels = {},
-                    .starts = {},
-                    .index = {}};
-  logits_.resize(static_cast<size_t>((rows == Rows::all ? n : 1) * model_.model->config().vocab_size));
-
   Stacks need = Stacks::dry();
-  Stream dry = Stream::dry(s_.device());
-  run(dry, need, batch, rows);
+  Stream dry = Stream::dry_like(s_);
+  run(dry, need, tokens, rows);
   if (!fits(stacks_, need)) stacks_ = Stacks::like(need, s_.device());
-  run(s_, stacks_, batch, rows);
-  if (cache_) cache_->advance(n);
+  run(s_, stacks_, tokens, rows);
+  if (cache_) cache_->advance(std::ssize(tokens));
   return logits_;
 }
 
-void Inference::run(Stream& s, Stacks& stacks, const Batch& batch, Rows rows) {
+void Inference::run(Stream& s, Stacks& stacks, std::span<const int32_t> tokens, Rows rows) {
   Ctx c{.s = s,
         .saved = stacks.saved,
         .unit = stacks.unit,
@@ -68,8 +53,19 @@ void Inference::run(Stream& s, Stacks& stacks, const Batch& batch, Rows rows) {
         .cache = cache_.get()};
   const Model& model = *model_.model;
   Scope saved(stacks.saved), temp(stacks.temp);
+  const int64_t n = std::ssize(tokens);
+  Tensor ids = stacks.temp.push(DType::i32, {n}), positions = stacks.temp.push(DType::i32, {n});
+  s.upload(ids, tokens.data());
+  s.upload(positions, positions_.data());
+  const Batch batch{.sequences = 1,
+                    .length = n,
+                    .tokens = {ids, {}},
+                    .positions = {positions, {}},
+                    .labels = {},
+                    .starts = {},
+                    .index = {}};
   View x = forward_blocks(c, model, batch);
-  if (rows == Rows::last) x = x.slice(batch.rows() - 1, batch.rows());
+  if (rows == Rows::last) x = x.slice(n - 1, n);
   c.at = model.head();
   Tensor padded = c.scratch({x.rows(), model.padded_vocab()});
   c.params.use(s, c.at);
@@ -77,11 +73,14 @@ void Inference::run(Stream& s, Stacks& stacks, const Batch& batch, Rows rows) {
   c.params.done(s, c.at);
   Tensor wide = stacks.temp.push(DType::f32, padded.shape);
   cast(s, wide, padded);
-  s.sync();
   if (s.dry()) return;
+  logits_.resize(static_cast<size_t>(wide.numel()));
+  s.download(logits_.data(), wide);
+  // Rows move up over the padding of those before them.
   const int64_t vocab = model.config().vocab_size;
-  for (int64_t r = 0; r < x.rows(); ++r)
-    std::copy_n(wide.data<float>() + r * padded.cols(), vocab, logits_.data() + r * vocab);
+  for (int64_t r = 1; r < x.rows(); ++r)
+    std::copy_n(logits_.begin() + r * wide.cols(), vocab, logits_.begin() + r * vocab);
+  logits_.resize(static_cast<size_t>(x.rows() * vocab));
 }
 
 }  // namespace chiron

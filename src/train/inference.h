@@ -27,7 +27,7 @@ class Inference {
   void clear();
 
  private:
-  void run(Stream& s, Stacks& stacks, const Batch& batch, Rows rows);
+  void run(Stream& s, Stacks& stacks, std::span<const int32_t> tokens, Rows rows);
 
   Stream& s_;
   const SavedModel& model_;
@@ -36,7 +36,7 @@ class Inference {
   Scalars scalars_;
   std::unique_ptr<KvCache> cache_;
   Stacks stacks_ = Stacks::dry();
-  std::vector<int32_t> ids_, positions_;
+  std::vector<int32_t> positions_;
   std::vector<float> logits_;
 };
 

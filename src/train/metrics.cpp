@@ -66,6 +66,10 @@ void Metrics::write(const StepStats& stats) {
   line["data_wait_seconds"] = number(stats.data_wait_seconds);
   line["memory_bytes"] = stats.memory_bytes;
   line["skipped_steps"] = stats.skipped_steps;
+  if (stats.loss_scale) {
+    line["overflowed_steps"] = stats.overflowed_steps;
+    line["loss_scale"] = number(*stats.loss_scale);
+  }
   if (stats.validation_loss) line["validation_loss"] = number(*stats.validation_loss);
   auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   line["time"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));

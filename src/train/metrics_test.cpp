@@ -61,6 +61,8 @@ TEST_F(MetricsTest, OneObjectPerStep) {
   metrics.write(stats_of(1));
   StepStats second = stats_of(2);
   second.validation_loss = 2.75;
+  second.loss_scale = 32768;
+  second.overflowed_steps = 3;
   metrics.write(second);
   auto all = lines();
   ASSERT_EQ(all.size(), 2u);
@@ -77,6 +79,9 @@ TEST_F(MetricsTest, OneObjectPerStep) {
   EXPECT_EQ(all[0]["finite"], true);
   EXPECT_THAT(all[0]["time"].get<std::string>(), testing::MatchesRegex("....-..-..T..:..:..Z"));
   EXPECT_FALSE(all[0].contains("validation_loss"));
+  EXPECT_FALSE(all[0].contains("loss_scale"));
+  EXPECT_EQ(all[1]["loss_scale"], 32768);
+  EXPECT_EQ(all[1]["overflowed_steps"], 3);
   EXPECT_EQ(all[1]["validation_loss"], 2.75);
 }
 

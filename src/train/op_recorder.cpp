@@ -49,19 +49,19 @@ void OpRecorder::slot_begin(const char* name, bool kept, bool again) { slots_.pu
 
 void OpRecorder::slot_end() { slots_.pop_back(); }
 
-std::vector<Product> products_of(const std::vector<PlannedOp>& ops) {
-  std::vector<Product> products;
+std::vector<LinearProduct> products_of(const std::vector<PlannedOp>& ops) {
+  std::vector<LinearProduct> products;
   for (const PlannedOp& op : ops) {
     if (op.name != "linear" && op.name != "linear_backward_input" && op.name != "linear_backward_weight") continue;
     const Shape &c = op.outputs[0].shape, &a = op.inputs[0].shape;
     const int64_t m = c[0], n = c[1];
     const DType dtype = op.inputs[0].dtype;
     if (op.name == "linear")
-      products.push_back({Product::forward, m, n, a[1], dtype});
+      products.push_back({LinearProduct::forward, m, n, a[1], dtype});
     else if (op.name == "linear_backward_input")
-      products.push_back({Product::input, m, n, a[1], dtype});
+      products.push_back({LinearProduct::input, m, n, a[1], dtype});
     else
-      products.push_back({Product::weight, m, n, a[0], dtype});
+      products.push_back({LinearProduct::weight, m, n, a[0], dtype});
   }
   return products;
 }

@@ -45,14 +45,14 @@ class OpRecorder final : public Trace {
 };
 
 /// A product C (m, n) = A B of depth k, as a linear layer's forward or backward asks for it.
-struct Product {
+struct LinearProduct {
   enum Kind : uint8_t { forward, input, weight } kind;
   int64_t m, n, k;
   DType dtype;  ///< of A and B
-  bool operator==(const Product&) const = default;
+  bool operator==(const LinearProduct&) const = default;
 };
 
 /// The linear products among some ops, in their order.
-std::vector<Product> products_of(const std::vector<PlannedOp>& ops);
+std::vector<LinearProduct> products_of(const std::vector<PlannedOp>& ops);
 
 }  // namespace chiron

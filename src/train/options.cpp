@@ -42,6 +42,19 @@ void TrainingOptions::describe(Schema& s) {
   s.option("use_amp", use_amp,
            "Mixed precision: weights and activations in amp_dtype, with float32 master weights and sums.");
   s.option("amp_dtype", amp_dtype, "The narrow type of use_amp. float16 needs a GPU.");
+  s.option("matmul_precision", matmul_precision,
+           "Products of float32 matrices on a GPU: exact to float32, or with operands rounded to tf32 (10 bits of "
+           "mantissa), which some GPUs multiply several times as fast. Other devices, and use_amp, do not see it.");
+  s.option(
+      "loss_scale", loss_scale,
+      "By what the loss is multiplied before the backward pass; gradients are divided by it again. dynamic: a power "
+      "of two that halves when gradients overflow, which skips the step, and doubles now and then. auto: dynamic "
+      "in float16, else 1.");
+  s.option("loss_scale_interval", loss_scale_interval,
+           "Applied steps after which a dynamic loss scale doubles (from 65536, at most to 16777216).")
+      .at_least(1)
+      .at_most(kMax)
+      .unit("steps");
   s.option("label_smoothing", label_smoothing, "Share of the target that is spread over the whole vocabulary.")
       .at_least(0)
       .below(1);
@@ -87,6 +100,11 @@ void CheckpointOptions::describe(Schema& s) {
 void RunOptions::describe(Schema& s) {
   s.option("dir", dir, "The run's folder. Empty: runs/ and the name of the configuration file.").changeable();
   s.option("device", device, "Where to compute. auto: on a GPU if there is one and the build supports it.")
+      .changeable();
+  s.option(
+       "graphs", graphs,
+       "What a GPU is given to run at one time: single kernels, a block's pass over a micro-batch, or the whole step "
+       "(of at most 16 micro-batches; else as unit). All give the same bits; `off` names an op that fails.")
       .changeable();
   s.option("threads", threads, "Threads for computing on the CPU. 0: one per core.")
       .at_least(0)
@@ -162,13 +180,7 @@ void validate_training(const Options& o) {
     throw ConfigError("training.decay_steps is {} and training.max_steps {}: the decay cannot be longer than the run",
                       t.decay_steps, t.max_steps);
   }
-  if (t.use_amp && t.amp_dtype == AmpDType::float16 && o.run.device != DeviceChoice::gpu) {
-    throw ConfigError(
-        "training.amp_dtype is float16 and run.device {}: on a CPU there is neither fast float16 arithmetic "
-        "nor the loss scaling that float16 needs; take training.amp_dtype: bfloat16, or "
-        "training.use_amp: false",
-        names_of(o.run.device)[static_cast<size_t>(o.run.device)]);
-  }
+  if (o.run.device == DeviceChoice::cpu) refuse_float16(o);
   constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
   int64_t tokens = 0;
   if (__builtin_mul_overflow(t.batch_size, t.seq_len, &tokens) ||
@@ -203,6 +215,14 @@ void validate_data(const DataOptions& d) {
 }
 
 }  // namespace
+
+void refuse_float16(const Options& o) {
+  if (!o.training.use_amp || o.training.amp_dtype != AmpDType::float16) return;
+  throw ConfigError(
+      "training.amp_dtype is float16 and run.device {}: a CPU has no fast float16 arithmetic, so that float16 needs a "
+      "GPU; take training.amp_dtype: bfloat16, or training.use_amp: false",
+      o.run.device == DeviceChoice::cpu ? "cpu" : "auto, which is the CPU here");
+}
 
 void validate(const Options& o) {
   validate_training(o);

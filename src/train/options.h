@@ -8,8 +8,10 @@
 
 #include "base/log.h"
 #include "base/schema.h"
+#include "core/graph.h"
 #include "models/config.h"
 #include "train/activations.h"
+#include "train/loss_scale.h"
 
 namespace chiron {
 
@@ -18,6 +20,9 @@ constexpr std::array<std::string_view, 4> names_of(LrSchedule) { return {"consta
 
 enum class AmpDType : uint8_t { bfloat16, float16 };
 constexpr std::array<std::string_view, 2> names_of(AmpDType) { return {"bfloat16", "float16"}; }
+
+enum class MatmulPrecision : uint8_t { float32, tf32 };
+constexpr std::array<std::string_view, 2> names_of(MatmulPrecision) { return {"float32", "tf32"}; }
 
 enum class DeviceChoice : uint8_t { automatic, cpu, gpu };
 constexpr std::array<std::string_view, 3> names_of(DeviceChoice) { return {"auto", "cpu", "gpu"}; }
@@ -30,6 +35,9 @@ struct TrainingOptions {
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, gradient_clip_norm = 1;
   bool use_amp = false;
   AmpDType amp_dtype = AmpDType::bfloat16;
+  MatmulPrecision matmul_precision = MatmulPrecision::float32;
+  LossScale loss_scale;
+  int64_t loss_scale_interval = 2000;
   double label_smoothing = 0;
   int64_t loss_chunk = 0, seed = 1, max_skipped_steps = 10;
   int64_t eval_every = 250, eval_batches = 50;
@@ -56,6 +64,7 @@ struct CheckpointOptions {
 struct RunOptions {
   std::string dir;
   DeviceChoice device = DeviceChoice::automatic;
+  Graphs graphs = Graphs::step;
   int64_t threads = 0;
 
   void describe(Schema& s);
@@ -105,6 +114,9 @@ void adopt_model(Options& options, const ModelConfig& model, const std::string& 
 
 /// Throws ConfigError if options contradict each other; the message names them, their values and what would do.
 void validate(const Options& options);
+
+/// ConfigError if options ask for float16: for those who are about to compute on a CPU.
+void refuse_float16(const Options& options);
 
 /// The resolved configuration, ready for load_options(). While the model is pending, only what was given of it.
 std::string to_yaml(const Options& options);

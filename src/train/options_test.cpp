@@ -78,8 +78,8 @@ TEST_F(OptionsTest, WhatMayChangeOnResume) {
   }
   EXPECT_THAT(keys, ElementsAre("training.max_steps", "training.max_skipped_steps", "training.eval_every",
                                 "training.eval_batches", "data.validation", "checkpoint.every", "checkpoint.keep_last",
-                                "checkpoint.on_exit", "run.dir", "run.device", "run.threads", "logging.level",
-                                "logging.every", "activations"));
+                                "checkpoint.on_exit", "run.dir", "run.device", "run.graphs", "run.threads",
+                                "logging.level", "logging.every", "activations"));
 }
 
 TEST_F(OptionsTest, LoadsResolvesAndDumps) {
@@ -167,15 +167,38 @@ TEST_F(OptionsTest, WhatFloat32CannotHoldIsRefused) {
 }
 
 TEST_F(OptionsTest, Float16NeedsAGpu) {
-  for (const char* device : {"auto", "cpu"}) {
-    std::string error =
-        error_of(kData, {"training.use_amp=true", "training.amp_dtype=float16", std::string("run.device=") + device});
-    EXPECT_THAT(error, HasSubstr("training.amp_dtype is float16"));
-    EXPECT_THAT(error, HasSubstr("loss scaling"));
-    EXPECT_THAT(error, HasSubstr("bfloat16"));
+  const auto float16_on = [](const char* device) {
+    return std::vector<std::string>{"training.use_amp=true", "training.amp_dtype=float16",
+                                    std::string("run.device=") + device};
+  };
+  EXPECT_THAT(error_of(kData, float16_on("cpu")), AllOf(HasSubstr("training.amp_dtype is float16 and run.device cpu"),
+                                                        HasSubstr("needs a GPU"), HasSubstr("bfloat16")));
+  EXPECT_EQ(error_of(kData, float16_on("gpu")), "no error");
+  // What auto means is known once a device is chosen.
+  const Options o = load(kData, float16_on("auto"));
+  try {
+    refuse_float16(o);
+    ADD_FAILURE() << "not refused";
+  } catch (const ConfigError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("run.device auto, which is the CPU here"));
   }
-  EXPECT_EQ(error_of(kData, {"training.amp_dtype=float16"}), "no error") << "without use_amp it has no say";
+  EXPECT_EQ(error_of(kData, {"training.amp_dtype=float16", "run.device=cpu"}), "no error")
+      << "without use_amp it has no say";
   EXPECT_EQ(error_of(kData, {"training.use_amp=true"}), "no error");
+}
+
+TEST_F(OptionsTest, LossScaleTakesEveryForm) {
+  using Kind = LossScale::Kind;
+  EXPECT_EQ(load(kData).training.loss_scale, LossScale{});
+  EXPECT_EQ(load(kData, {"training.loss_scale=dynamic"}).training.loss_scale.kind, Kind::dynamic);
+  const LossScale fixed = load(kData, {"training.loss_scale=1k"}).training.loss_scale;
+  EXPECT_EQ(fixed.kind, Kind::fixed);
+  EXPECT_EQ(fixed.value, 1000);
+  EXPECT_THAT(error_of(kData, {"training.loss_scale=dynamical"}), HasSubstr("did you mean dynamic?"));
+  for (const char* bad : {"0", "-1", "1e-9", "3e7", "inf", "[dynamic]", "'8'"})
+    EXPECT_THAT(error_of(kData, {std::string("training.loss_scale=") + bad}),
+                AllOf(HasSubstr("training.loss_scale: "), HasSubstr("allowed: auto, dynamic, or a number")))
+        << bad;
 }
 
 TEST_F(OptionsTest, ActivationsTakeEveryForm) {

@@ -15,8 +15,11 @@ namespace chiron {
 namespace {
 
 /// A dry step of `micros` micro-batches; the stacks' peaks are its need.
-void run_dry(const Options& options, const Model& model, int micros, OpRecorder& recorder, Plan& plan) {
-  Stream s = Stream::dry({});
+void run_dry(const Options& options, const Model& model, Device device, GemmChoices* choices, int micros,
+             OpRecorder& recorder, Plan& plan) {
+  Stream s = Stream::dry(device);
+  s.set_gemm_choices(choices);
+  s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
   Replicated params(s, model.params(), compute_dtype(options), StateKind::training);
   SelfCommunicator tp;
   StepScalars scalars;
@@ -25,7 +28,7 @@ void run_dry(const Options& options, const Model& model, int micros, OpRecorder&
   std::vector<Batch> batches;
   for (int m = 0; m < micros; ++m)
     batches.push_back(
-        dry_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
+        push_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
   s.set_trace(&recorder);
   step.run(s, batches);
   s.set_trace(nullptr);
@@ -37,7 +40,7 @@ void run_dry(const Options& options, const Model& model, int micros, OpRecorder&
   plan.batches = tokens.peak() / micros;
 }
 
-/// Bytes of every batch that is in memory, given those of one micro-batch and its scratch memory.
+/// Bytes of every batch that is in the CPU's memory, given those of one micro-batch and its scratch memory.
 int64_t all_batches(const Options& options, const Model& model, int64_t one) {
   const TrainingOptions& t = options.training;
   const int64_t sorting = std::max(model.config().vocab_size, t.seq_len) * size_of(DType::i32);
@@ -47,7 +50,7 @@ int64_t all_batches(const Options& options, const Model& model, int64_t one) {
 
 int64_t most_packed(const std::vector<PlannedOp>& ops, int threads) {
   int64_t most = 0;
-  for (const Product& p : products_of(ops)) most = std::max(most, packing_bytes(p.m, p.n, p.k, p.dtype, threads));
+  for (const LinearProduct& p : products_of(ops)) most = std::max(most, packing_bytes(p.m, p.n, p.k, p.dtype, threads));
   return most;
 }
 
@@ -64,13 +67,13 @@ std::string operands(const std::vector<Operand>& list) {
 
 }  // namespace
 
-Plan make_plan(const Options& options, const Model& model) {
+Plan make_plan(const Options& options, const Model& model, Device device, GemmChoices* choices) {
   Plan plan;
   // Two micro-batches are enough to meet both kinds of gradient, first and added.
   OpRecorder all, one;
   const int micros = static_cast<int>(options.training.gradient_accumulation);
-  run_dry(options, model, 1, one, plan);
-  if (micros > 1) run_dry(options, model, 2, all, plan);
+  run_dry(options, model, device, choices, 1, one, plan);
+  if (micros > 1) run_dry(options, model, device, choices, 2, all, plan);
 
   const int64_t batch_tokens = options.training.batch_size * options.training.seq_len;
   plan.tokens_per_step = batch_tokens * micros;
@@ -93,6 +96,11 @@ Plan make_plan(const Options& options, const Model& model) {
   plan.logits = logit_rows * model.padded_vocab() * size_of(compute_dtype(options));
   plan.activations = plan.stacks.saved.peak();
   plan.temporary = plan.stacks.unit.peak() + plan.stacks.temp.peak() - plan.logits;
+  if (device.kind == DeviceKind::gpu) {
+    plan.batches *= micros;
+    plan.program = Plan::kGpuProgram;
+    return plan;
+  }
   plan.batches = all_batches(options, model, plan.batches);
   const int64_t threads = options.run.threads > 0 ? options.run.threads : num_cores();
   plan.workspace = most_packed(plan.ops, static_cast<int>(threads));
@@ -114,8 +122,9 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   line("  by 6 N + 12 L H D T", fmt::format("{:.4g}", plan.model_flops_per_token));
   line("tokens per step", with_commas(plan.tokens_per_step));
   line("FLOPs per step", fmt::format("{:.4g}", plan.flops_per_token * static_cast<double>(plan.tokens_per_step)));
-  out += fmt::format("\nmemory of each rank, computing in {}, activations {}\n", name_of(compute_dtype(options)),
-                     options.activations.yaml());
+  const bool on_gpu = plan.program == Plan::kGpuProgram;
+  out += fmt::format("\n{} of each rank, computing in {}, activations {}\n", on_gpu ? "GPU memory" : "memory",
+                     name_of(compute_dtype(options)), options.activations.yaml());
   auto memory = [&](std::string_view what, int64_t bytes) { line(what, bytes_text(bytes)); };
   memory("  weights", plan.weights);
   memory("  gradients", plan.gradients);
@@ -124,8 +133,8 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   memory("  temporary", plan.temporary);
   memory("  logits", plan.logits);
   memory("  batches of tokens", plan.batches);
-  memory("  workspace of products", plan.workspace);
-  memory("  program at work", Plan::kProgram);
+  if (!on_gpu) memory("  workspace of products", plan.workspace);
+  memory(on_gpu ? "  driver and libraries" : "  program at work", plan.program);
   memory("  total", plan.total());
   return out;
 }

@@ -3,13 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "train/op_recorder.h"
 #include "train/options.h"
 #include "train/step.h"
 
 namespace chiron {
 
-/// What a step needs and does, found by running it dry. Bytes are per rank.
+/// What a step needs and does, found by running it dry. Bytes are per rank, of the device's memory.
 struct Plan {
   int64_t parameters = 0, trained_parameters = 0;
   int64_t tokens_per_step = 0;  ///< of all ranks and micro-batches
@@ -18,19 +19,24 @@ struct Plan {
   double model_flops_per_token = 0;
   int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, temporary = 0, logits = 0;
   int64_t batches = 0;    ///< tokens, labels and so on, of the step that runs and the one that is prefetched
-  int64_t workspace = 0;  ///< what the library of products packs its operands into
-  /// Code of the ops and stacks of their threads, which an idle program has not touched: about, whatever the model.
-  static constexpr int64_t kProgram = 2'000'000;
+  int64_t workspace = 0;  ///< what the CPU's library of products packs its operands into
+  /// What the program takes, whatever the model, about. CPU: code of the ops and stacks of their threads, which an idle
+  /// program has not touched. GPU: what driver, kernels and libraries take of its memory (measured on an H200).
+  static constexpr int64_t kProgram = 2'000'000, kGpuProgram = 560'000'000;
+  int64_t program = kProgram;
   Stacks stacks = Stacks::dry();  ///< their peaks are what a run allocates
   std::vector<PlannedOp> ops;     ///< of one micro-batch and the update
 
-  int64_t total() const {
-    return weights + gradients + optimizer + activations + temporary + logits + batches + workspace + kProgram;
+  /// What a run asks for, and what the program has taken by then.
+  int64_t asked() const {
+    return weights + gradients + optimizer + activations + temporary + logits + batches + workspace;
   }
+  int64_t total() const { return asked() + program; }
 };
 
-/// Runs a step dry.
-Plan make_plan(const Options& options, const Model& model);
+/// Runs a step dry, as it would run on the device.
+/// On a GPU `choices` are told of its products.
+Plan make_plan(const Options& options, const Model& model, Device device = {}, GemmChoices* choices = nullptr);
 
 /// The tables that `chiron plan` prints.
 std::string plan_table(const Plan& plan, const Options& options, const Model& model);

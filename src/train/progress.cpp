@@ -91,6 +91,7 @@ void Progress::step(const StepStats& stats) {
   fields.push_back({8, fmt::format("wait {:.0f}%", wait)});
   fields.push_back({7, short_count(static_cast<double>(stats.memory_bytes)) + "B"});
   if (stats.skipped_steps > 0) fields.push_back({3, fmt::format("skipped {}", stats.skipped_steps)});
+  if (stats.loss_scale) fields.push_back({7, fmt::format("scale {:.0f}", *stats.loss_scale)});
   fields.push_back({2, "ETA " + duration(left * seconds_ / steps_)});
 
   if (columns > 0) {

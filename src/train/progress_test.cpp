@@ -87,7 +87,12 @@ TEST(Progress, SkippedStepsAndNonFiniteNumbersShow) {
   stats.loss = std::nan("");
   stats.skipped_steps = 3;
   screen.progress.step(stats);
-  EXPECT_THAT(screen.take(), testing::AllOf(HasSubstr("loss nan"), HasSubstr("skipped 3")));
+  const std::string text = screen.take();
+  EXPECT_THAT(text, testing::AllOf(HasSubstr("loss nan"), HasSubstr("skipped 3")));
+  EXPECT_THAT(text, Not(HasSubstr("scale")));
+  stats.loss_scale = 65536;
+  screen.progress.step(stats);
+  EXPECT_THAT(screen.take(), HasSubstr("scale 65536"));
 }
 
 TEST(Progress, ATerminalHasOneLineThatIsDrawnAgain) {

@@ -24,8 +24,9 @@ SavedModel open_checkpoint(Stream& s, const std::string& path, SavedModel::Use u
   ModelConfig config = config_from_hf(JsonObject(parse_json(checkpoint.extra("config.json"), file), file));
   m.model = make_model({.config = config});
   make_store(s, m, use);
-  load_constants(*m.params);
-  for (const StatePart& part : weight_parts(*m.params)) checkpoint.read(part);
+  load_constants(s, *m.params);
+  const Staging staging(s);
+  for (const StatePart& part : weight_parts(*m.params)) checkpoint.read(part, staging);
   m.params->refresh(s);
   if (checkpoint.has_extra("tokenizer.json")) m.tokenizer = open_tokenizer(path);
   return m;

@@ -8,20 +8,27 @@ namespace chiron {
 /// The StepScalars of a run: the copy in device memory, and the host's way to it.
 class Scalars {
  public:
-  explicit Scalars(Device device) : memory_(device, sizeof(StepScalars)) { *at() = {}; }
+  explicit Scalars(Stream& s) : memory_(s.device(), sizeof(StepScalars)), host_(s.device(), sizeof(StepScalars)) {
+    write(s, {});
+  }
 
-  StepScalars* device() { return at(); }
+  StepScalars* device() { return reinterpret_cast<StepScalars*>(memory_.at()); }
   /// What the device holds when the stream's work so far is done.
   StepScalars read(Stream& s) {
-    s.sync();
-    return *at();
+    s.download(host_.data(), bytes());
+    return *static_cast<StepScalars*>(host_.data());
   }
   /// Replaces all of it; ordered on the stream.
-  void write(Stream&, const StepScalars& values) { *at() = values; }
+  void write(Stream& s, const StepScalars& values) {
+    s.sync();  // the write before may still be on its way
+    *static_cast<StepScalars*>(host_.data()) = values;
+    s.upload(bytes(), host_.data());
+  }
 
  private:
-  StepScalars* at() { return reinterpret_cast<StepScalars*>(memory_.at()); }
+  Tensor bytes() const { return {memory_.at(), DType::u8, {sizeof(StepScalars)}}; }
   Buffer memory_;
+  HostBuffer host_;
 };
 
 }  // namespace chiron

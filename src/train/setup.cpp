@@ -1,13 +1,29 @@
 #include "train/setup.h"
 
+#include "base/numbers.h"
+#include "ops/norm/step_rules.h"
 #include "train/hf_model.h"
 
 namespace chiron {
 
-Device choose_device(DeviceChoice choice) {
-  if (choice == DeviceChoice::gpu)
+Device choose_device(DeviceChoice choice, Log& log) {
+  if (choice == DeviceChoice::cpu) return {};
+  if constexpr (!gpu::kBuilt) {
+    if (choice == DeviceChoice::automatic) return {};
     throw DeviceError("device gpu: this build of chiron runs on the CPU only; use cpu or auto");
-  return {};
+  } else {
+    try {
+      if (std::string why = gpu::why_no_device(); !why.empty()) throw DeviceError("no GPU can be used: {}", why);
+      const gpu::Traits t = gpu::traits(0);
+      if (choice == DeviceChoice::automatic && t.emulated) return {};
+      log.info("GPU: {} ({}, {})", t.name, t.target, bytes_text(t.memory));
+      return {DeviceKind::gpu, 0};
+    } catch (const DeviceError& e) {
+      if (choice == DeviceChoice::gpu) throw DeviceError("device gpu: {}; use cpu or auto", e.what());
+      log.warning("{}; computing on the CPU", e.what());
+      return {};
+    }
+  }
 }
 
 Options with_model(Options options, Log& log) {
@@ -24,6 +40,14 @@ Options with_model(Options options, Log& log) {
 DType compute_dtype(const Options& options) {
   if (!options.training.use_amp) return DType::f32;
   return options.training.amp_dtype == AmpDType::bfloat16 ? DType::bf16 : DType::f16;
+}
+
+LossScaling loss_scaling(const Options& options) {
+  const TrainingOptions& t = options.training;
+  const bool by_itself = t.loss_scale.kind == LossScale::Kind::automatic;
+  if (t.loss_scale.kind == LossScale::Kind::dynamic || (by_itself && compute_dtype(options) == DType::f16))
+    return {kFirstLossScale, static_cast<int32_t>(t.loss_scale_interval)};
+  return {by_itself ? 1 : static_cast<float>(t.loss_scale.value), 0};
 }
 
 ModelSetup model_setup(const Options& options, int64_t data_vocab) {
@@ -43,10 +67,14 @@ ModelSetup model_setup(const Options& options, int64_t data_vocab) {
 
 TrainStep::Setup step_setup(const Options& options, const Model& model) {
   const TrainingOptions& t = options.training;
+  // A graph holds every launch of its region: those of a long step would take memory that no plan knows of.
+  constexpr int64_t kMostMicros = 16;
+  const bool long_step = options.run.graphs == Graphs::step && t.gradient_accumulation > kMostMicros;
   return {.compute = compute_dtype(options),
           .policy = make_policy(options.activations, model),
           .adamw = {static_cast<float>(t.beta1), static_cast<float>(t.beta2), static_cast<float>(t.eps),
-                    static_cast<float>(t.weight_decay)}};
+                    static_cast<float>(t.weight_decay)},
+          .graphs = long_step ? Graphs::unit : options.run.graphs};
 }
 
 }  // namespace chiron

@@ -2,6 +2,7 @@
 
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/norm/norm.h"
+#include "train/device_batch.h"
 
 namespace chiron {
 namespace {
@@ -60,6 +61,37 @@ Ctx TrainStep::context(Stream& s, Mode mode) {
 }
 
 void TrainStep::run(Stream& s, std::span<const Batch> micros) {
+  // The first step runs op by op: it loads code, and libraries take what they need.
+  const bool can_replay = s.on_gpu() && !s.dry() && !s.trace() && warm_;
+  replaying_ = can_replay ? setup_.graphs : Graphs::off;
+  warm_ = !s.dry();
+  if (replaying_ != Graphs::step) return whole(s, micros);
+  if (step_graph_.empty()) {
+    step_graph_.capture(s, [&] { whole(s, micros); });
+    captured_ = micros.data();
+  }
+  CHECK(captured_ == micros.data(), "a captured step runs on the batches of its first time");
+  step_graph_.launch(s, "a training step as a graph (run.graphs: off names the op)");
+}
+
+/// A unit's pass over a micro-batch.
+template <class F>
+void TrainStep::region(Stream& s, Action::Kind kind, Unit u, Place place, F&& work) {
+  if (replaying_ != Graphs::unit) return work(s);
+  const size_t key =
+      ((static_cast<size_t>(kind) * saved_.size() + static_cast<size_t>(u)) * 2 + place.first) * 2 + place.last;
+  unit_graphs_.resize(4 * 3 * saved_.size());
+  Graph& graph = unit_graphs_[key];
+  const bool fresh = graph.empty();
+  if (fresh) graph.capture(s, [&] { work(s); });
+  graph.launch(s, "a unit as a graph (run.graphs: off names the op)");
+  if (fresh) return;
+  // Slots, stacks and store shall stand as they did after the capture: the same calls, on a stream that runs nothing.
+  if (!muted_) muted_.emplace(Stream::dry_like(s));
+  work(*muted_);
+}
+
+void TrainStep::whole(Stream& s, std::span<const Batch> micros) {
   gradients(s, micros);
   squared_norm(s, scalars_, params_.shards(), stacks_.temp);
   step_decide(s, scalars_);
@@ -74,17 +106,17 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
   params_.begin_step();
   if (schedule_.empty())
     schedule_ = accumulation_schedule(static_cast<int>(micros.size()), setup_.split_weight_gradients);
-  const int last = static_cast<int>(micros.size()) - 1;
   for (Action a : schedule_) {
+    const Place place{a.micro == 0, a.micro + 1 == std::ssize(micros)};
     switch (a.kind) {
       case Action::forward:
-        forward(s, micros[static_cast<size_t>(a.micro)]);
+        forward(s, micros[static_cast<size_t>(a.micro)], place);
         break;
       case Action::backward:
-        backward(s, a.micro == last);
+        backward(s, place);
         break;
       case Action::weights:
-        wgrads_.run();
+        region(s, a.kind, 0, place, [&](Stream&) { wgrads_.run(); });
         stacks_.saved.release(bottoms_[0]);
         break;
     }
@@ -93,25 +125,33 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
   params_.finish(s);
 }
 
-void TrainStep::forward(Stream& s, const Batch& batch) {
-  Ctx c = context(s, Mode::train);
+void TrainStep::forward(Stream& s, const Batch& from, Place place) {
+  const int64_t bottom = stacks_.saved.top();
+  const Batch& batch = held_;
+  held_ = from;
+  if (setup_.graphs == Graphs::unit && s.on_gpu()) {
+    // A graph serves all micro-batches, so they come to the same place.
+    held_ = push_batch(stacks_.saved, from.sequences, from.length, from.starts.present());
+    for_each_array(held_, from, [&](View to, View array) { s.copy({to.at, to.dtype, to.shape}, array); });
+  }
   View x;
   for (Unit u = 0; u < model_.units(); ++u) {
     const auto i = static_cast<size_t>(u);
     params_.use(s, u);
-    bottoms_[i] = stacks_.saved.top();
+    bottoms_[i] = u == 0 ? bottom : stacks_.saved.top();
     Saved& unit = saved_[i];
     unit = {.batch = &batch, .specs = model_.slots(u), .x = x, .slots = {}};
     for (int slot = 0; slot < static_cast<int>(unit.specs.size()); ++slot)
       unit[slot].keep = (setup_.policy[i] >> slot) & 1u;
     Tensor y =
         u == model_.head() ? Tensor{} : stacks_.saved.push(setup_.compute, {batch.rows(), model_.config().d_model});
-    {
-      Scope scope(stacks_.unit);
+    tell(s, u, true);
+    region(s, Action::forward, u, place, [&](Stream& on) {
+      Ctx c = context(on, Mode::train);
       c.at = u;
-      tell(s, u, true);
+      Scope scope(stacks_.unit);
       model_.forward(c, u, y, unit);
-    }
+    });
     for (Slot& slot : unit.slots)
       if (!slot.keep) slot.forget();
     params_.done(s, u);
@@ -119,26 +159,25 @@ void TrainStep::forward(Stream& s, const Batch& batch) {
   }
 }
 
-void TrainStep::backward(Stream& s, bool last_micro) {
-  Ctx c = context(s, Mode::train);
-  c.in_forward = false;
-  if (setup_.split_weight_gradients) c.deferred = &wgrads_;
+void TrainStep::backward(Stream& s, Place place) {
   Scope scope(stacks_.temp);
-  const Batch& batch = *saved_[0].batch;
-  Tensor d = c.scratch({batch.rows(), model_.config().d_model});
+  Tensor d = stacks_.temp.push(setup_.compute, {held_.rows(), model_.config().d_model});
   for (Unit u = model_.head(); u >= 0; --u) {
     const auto i = static_cast<size_t>(u);
     params_.use(s, u);
-    {
-      Scope unit(stacks_.unit);
+    tell(s, u, false);
+    region(s, Action::backward, u, place, [&](Stream& on) {
+      Ctx c = context(on, Mode::train);
       c.at = u;
-      tell(s, u, false);
+      c.in_forward = false;
+      if (setup_.split_weight_gradients) c.deferred = &wgrads_;
+      Scope unit(stacks_.unit);
       model_.backward(c, u, d, saved_[i]);
-    }
+    });
     for (Slot& slot : saved_[i].slots) slot.forget();
-    params_.reduce(s, u, last_micro);
+    params_.reduce(s, u, place.last);
     params_.done(s, u);
-    if (!c.deferred) stacks_.saved.release(bottoms_[i]);
+    if (!setup_.split_weight_gradients) stacks_.saved.release(bottoms_[i]);
   }
 }
 

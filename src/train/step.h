@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "core/graph.h"
 #include "models/model.h"
 #include "ops/adamw/adamw.h"
 #include "parallel/schedule.h"
@@ -28,20 +29,22 @@ struct Stacks {
 View forward_blocks(Ctx& c, const Model& model, const Batch& batch);
 
 /// The device side of training: forward and backward of each micro-batch, norm, clipping, update. Run on a dry stream
-/// with dry stacks it is the plan; run for real it allocates nothing and reads nothing back.
+/// with dry stacks it is the plan; run for real it allocates nothing and reads nothing back. On a GPU the second step
+/// is captured, as Setup::graphs says, and replayed from then on; a stream with a trace is given op after op.
 class TrainStep {
  public:
   struct Setup {
     DType compute = DType::f32;
     Policy policy;
     AdamWOptions adamw;
+    Graphs graphs = Graphs::off;
     bool split_weight_gradients = false;  ///< weight gradients as actions of their own
   };
 
   /// All references outlive the step. `scalars` is in device memory.
   TrainStep(const Model& model, ParamStore& params, Communicator& tp, Setup setup, Stacks stacks, StepScalars* scalars);
 
-  /// One optimizer step over its micro-batches.
+  /// One optimizer step over its micro-batches; their addresses are those of the first step.
   void run(Stream& s, std::span<const Batch> micros);
   /// Loss and gradients only, left in the store.
   void gradients(Stream& s, std::span<const Batch> micros);
@@ -53,9 +56,17 @@ class TrainStep {
   void set_poison(Stream* stream);
 
  private:
+  /// Which micro-batch runs, as far as the work depends on it.
+  struct Place {
+    bool first, last;
+  };
+
   Ctx context(Stream& s, Mode mode);
-  void forward(Stream& s, const Batch& batch);
-  void backward(Stream& s, bool last_micro);
+  void whole(Stream& s, std::span<const Batch> micros);
+  void forward(Stream& s, const Batch& batch, Place place);
+  void backward(Stream& s, Place place);
+  template <class F>
+  void region(Stream& s, Action::Kind kind, Unit u, Place place, F&& work);
 
   const Model& model_;
   ParamStore& params_;
@@ -67,6 +78,14 @@ class TrainStep {
   std::vector<Saved> saved_;      // by unit, of the micro-batch in flight
   std::vector<int64_t> bottoms_;  // top of the saved stack before each unit
   std::vector<Action> schedule_;
+
+  Graphs replaying_ = Graphs::off;  // in this step
+  bool warm_ = false;               // a step has run
+  const Batch* captured_ = nullptr;
+  Graph step_graph_;
+  std::vector<Graph> unit_graphs_;  // by kind, unit and place
+  std::optional<Stream> muted_;     // runs nothing
+  Batch held_;                      // the micro-batch in flight, where graphs of units find it
 };
 
 }  // namespace chiron

@@ -17,7 +17,9 @@ struct StepStats {
   double seconds = 0;
   double data_wait_seconds = 0;           ///< the part of `seconds` spent waiting for the batch
   int64_t skipped_steps = 0;              ///< steps of the whole run that were not applied (non-finite)
+  int64_t overflowed_steps = 0;           ///< others that were not: the loss scale was too large
   int64_t memory_bytes = 0;               ///< resident memory of this process
+  std::optional<double> loss_scale;       ///< of the next step; present if it is dynamic
   std::optional<double> validation_loss;  ///< nats; present if this step ended with an evaluation
 };
 

@@ -13,7 +13,7 @@
 #include "io/checkpoint.h"
 #include "train/device_batch.h"
 #include "train/hf_model.h"
-#include "train/plan.h"
+#include "train/memory.h"
 #include "train/setup.h"
 #include "train/weights.h"
 
@@ -42,6 +42,13 @@ LoaderOptions loader_options(const Options& options) {
           .document_mask = options.data.document_mask};
 }
 
+Plan affordable_plan(const Options& options, const Model& model, const DeviceStream& s, Log& log) {
+  Plan plan = make_plan(options, model, s.stream.device(), s.choices.get());
+  check_memory(plan, options, model, s.stream.device(), log);
+  plan.ops = {};
+  return plan;
+}
+
 /// What to do about a damaged checkpoint is the user's choice: going back steps is not silently done.
 Checkpoint open_newest(const std::string& path) {
   try {
@@ -52,18 +59,29 @@ Checkpoint open_newest(const std::string& path) {
   }
 }
 
+/// In a checkpoint: the algorithms of products on a GPU.
+constexpr const char* kProductsFile = "products.json";
+
+DeviceStream stream_for(const Options& options, ThreadPool& pool, Log& log) {
+  DeviceStream s = open_stream(options.run.device, pool, log);
+  if (!s.stream.on_gpu()) refuse_float16(options);
+  s.stream.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
+  return s;
+}
+
 }  // namespace
 
 Trainer::Trainer(Options options, bool fresh, Log& log)
     : options_(with_model(with_model_of_run(std::move(options), fresh), log)),
       log_(log),
-      sources_(open_sources(options_)),
+      sources_(open_sources(options_, log)),
       model_(make_model(model_setup(options_, sources_.train->vocab_size()))),
       pool_(static_cast<int>(options_.run.threads)),
-      stream_(choose_device(options_.run.device), pool_),
+      device_(stream_for(options_, pool_, log)),
       loader_(std::make_unique<Loader>(sources_.train, loader_options(options_))),
+      plan_(affordable_plan(options_, *model_, device_, log)),
       folder_(options_, fresh, log),
-      scalars_(stream_.device()),
+      scalars_(stream_),
       rate_(rate_of(options_.training)) {
   if (sources_.validation && options_.training.eval_every > 0) {
     LoaderOptions once = loader_options(options_);
@@ -72,14 +90,38 @@ Trainer::Trainer(Options options, bool fresh, Log& log)
     once.once = true;
     validation_ = std::make_unique<Loader>(sources_.validation, once);
   }
-  Plan plan = make_plan(options_, *model_);
-  params_ = std::make_unique<Replicated>(stream_, model_->params(), compute_dtype(options_), StateKind::training);
-  step_ = std::make_unique<TrainStep>(*model_, *params_, tp_, step_setup(options_, *model_),
-                                      Stacks::like(plan.stacks, stream_.device()), scalars_.device());
-  batches_.resize(static_cast<size_t>(options_.training.gradient_accumulation));
-  log_.info("{}: {} parameters, {} tokens a step, {} of memory by plan", folder_.dir(), with_commas(plan.parameters),
-            with_commas(plan.tokens_per_step), bytes_text(plan.total()));
+  choose_products();
+  allocate();
+  log_.info("{}: {} parameters, {} tokens a step, {} of memory by plan", folder_.dir(), with_commas(plan_.parameters),
+            with_commas(plan_.tokens_per_step), bytes_text(plan_.total()));
+  StepScalars scalars;
+  scalars.loss_scale = loss_scaling(options_).first;
+  scalars_.write(stream_, scalars);
   if (!resume()) load_weights();
+}
+
+void Trainer::choose_products() {
+  if (!device_.choices) return;
+  // A checkpoint's choices come first: the resumed run repeats the bits.
+  if (auto newest = newest_checkpoint(folder_.checkpoints(), nullptr))
+    device_.choices->load(newest->path + "/" + kProductsFile);
+  tune_products(device_, log_);
+}
+
+void Trainer::allocate() {
+  const Device device = stream_.device();
+  try {
+    params_ = std::make_unique<Replicated>(stream_, model_->params(), compute_dtype(options_), StateKind::training);
+    step_ = std::make_unique<TrainStep>(*model_, *params_, tp_, step_setup(options_, *model_),
+                                        Stacks::like(plan_.stacks, device), scalars_.device());
+    batches_ = std::make_unique<DeviceBatches>(device, loader_->options());
+  } catch (const OutOfMemory& e) {
+    // There was room a moment ago: somebody else has taken it.
+    batches_.reset();
+    step_.reset();
+    params_.reset();
+    throw DeviceError("{}; {}", e.what(), memory_advice(plan_, options_, *model_, device, free_memory(device)));
+  }
 }
 
 void Trainer::refuse_other_tokenizer() {
@@ -106,7 +148,7 @@ void Trainer::load_weights() {
   }
   refuse_other_tokenizer();
   load_hf_weights(stream_, *model_, *params_, HfFolder(options_.model.from));
-  if (!weights_are_finite(*params_))
+  if (!weights_are_finite(Staging(stream_), *params_))
     throw DataError("{}: some of its weights are not finite; no training can start from them", options_.model.from);
   log_.info("starting from {}", options_.model.from);
 }
@@ -121,14 +163,15 @@ bool Trainer::resume() {
         "{}: no whole checkpoint is left to go on from:\n  {}\nput a good copy there, or start anew with --fresh",
         folder_.checkpoints(), fmt::join(skipped, "\n  "));
   const Checkpoint checkpoint = open_newest(newest->path);
-  load_constants(*params_);
+  load_constants(stream_, *params_);
+  const Staging staging(stream_);
   auto weights = weight_parts(*params_), moments = moment_parts(*params_);
   std::vector<std::string> names;
   for (const auto* parts : {&weights, &moments})
     for (const StatePart& part : *parts) names.push_back(part.name);
   checkpoint.check_names(names);
   for (const auto* parts : {&weights, &moments})
-    for (const StatePart& part : *parts) checkpoint.read(part);
+    for (const StatePart& part : *parts) checkpoint.read(part, staging);
   params_->refresh(stream_);
 
   JsonObject state(checkpoint.state(), newest->path + "/trainer_state.json");
@@ -140,9 +183,13 @@ bool Trainer::resume() {
         "{}: the run was trained on other data than what {} holds now; put that back, or start anew with "
         "--fresh",
         newest->path, sources_.train->name());
-  counters_ = {state.integer("step"), state.integer("skipped_steps"), state.integer("skipped_in_a_row")};
+  // Checkpoints of before there was a loss scale lack what belongs to it.
+  counters_ = {state.integer("step"), state.integer("skipped_steps"), state.integer("skipped_in_a_row"),
+               state.integer("overflowed_steps", 0)};
   StepScalars scalars = scalars_.read(stream_);
   scalars.applied = state.integer("applied_steps");
+  scalars.loss_scale = static_cast<float>(state.number("loss_scale", static_cast<double>(scalars.loss_scale)));
+  scalars.good_steps = static_cast<int32_t>(state.integer("loss_scale_good_steps", 0));
   scalars_.write(stream_, scalars);
   saved_step_ = counters_.step;
   prune();  // a kill may have come between the last save and this
@@ -188,34 +235,42 @@ ExitCode Trainer::run() {
 
 StepStats Trainer::step(int64_t n) {
   const double waited = prefetcher_->seconds_waited();
-  const HostStep& host = prefetcher_->at(n);
-  for (size_t m = 0; m < batches_.size(); ++m) batches_[m] = view_of(host.micros[m]);
-
+  const auto batches = batches_->upload(stream_, prefetcher_->at(n).micros);
   StepScalars scalars = scalars_.read(stream_);
   scalars.seed = static_cast<uint64_t>(options_.training.seed);
   scalars.step = n;
   scalars.learning_rate = static_cast<float>(rate_.at(n));
   scalars.max_norm = static_cast<float>(options_.training.gradient_clip_norm);
+  scalars.scale_interval = loss_scaling(options_).interval;
   scalars_.write(stream_, scalars);
-  step_->run(stream_, batches_);
+  step_->run(stream_, batches);
   scalars = scalars_.read(stream_);
   counters_.step = n + 1;
   watch(scalars);
 
-  return {.step = n + 1,
-          .max_steps = options_.training.max_steps,
-          .loss = static_cast<double>(scalars.loss),
-          .grad_norm = static_cast<double>(scalars.grad_norm),
-          .learning_rate = static_cast<double>(scalars.learning_rate),
-          .tokens = loader_->tokens_per_step(),
-          .data_wait_seconds = prefetcher_->seconds_waited() - waited,
-          .skipped_steps = counters_.skipped,
-          .memory_bytes = resident_bytes()};
+  StepStats stats{.step = n + 1,
+                  .max_steps = options_.training.max_steps,
+                  .loss = static_cast<double>(scalars.loss),
+                  .grad_norm = static_cast<double>(scalars.grad_norm),
+                  .learning_rate = static_cast<double>(scalars.learning_rate),
+                  .tokens = loader_->tokens_per_step(),
+                  .data_wait_seconds = prefetcher_->seconds_waited() - waited,
+                  .skipped_steps = counters_.skipped,
+                  .overflowed_steps = counters_.overflowed,
+                  .memory_bytes = resident_bytes()};
+  if (scalars.scale_interval > 0) stats.loss_scale = static_cast<double>(scalars.loss_scale);
+  return stats;
 }
 
 void Trainer::watch(const StepScalars& scalars) {
   if (scalars.finite) {
     counters_.skipped_in_a_row = 0;
+    return;
+  }
+  if (scalars.overflowed) {
+    ++counters_.overflowed;
+    log_.info("step {} was skipped: gradients overflowed; the loss scale is now {}", counters_.step,
+              scalars.loss_scale);
     return;
   }
   ++counters_.skipped;
@@ -233,7 +288,7 @@ void Trainer::watch(const StepScalars& scalars) {
 }
 
 std::optional<double> Trainer::validate(const StopSignal& stop) {
-  const auto result = evaluate(stream_, *step_, scalars_, *validation_, options_.training.eval_batches,
+  const auto result = evaluate(stream_, *step_, scalars_, *batches_, *validation_, options_.training.eval_batches,
                                [&] { return stop.requested(); });
   if (!result) return std::nullopt;
   return result->loss();
@@ -244,7 +299,8 @@ void Trainer::prune() { prune_checkpoints(folder_.checkpoints(), options_.checkp
 void Trainer::save() {
   if (saved_step_ == counters_.step) return;
   folder_.check_in_place();
-  if (!weights_are_finite(*params_))
+  const Staging staging(stream_);
+  if (!weights_are_finite(staging, *params_))
     throw Diverged(
         "after step {} some weights are not finite; nothing was saved, and what was saved before is whole. A "
         "lower training.learning_rate may help",
@@ -254,6 +310,9 @@ void Trainer::save() {
                           {"applied_steps", scalars.applied},
                           {"skipped_steps", counters_.skipped},
                           {"skipped_in_a_row", counters_.skipped_in_a_row},
+                          {"overflowed_steps", counters_.overflowed},
+                          {"loss_scale", scalars.loss_scale},
+                          {"loss_scale_good_steps", scalars.good_steps},
                           {"tokens", counters_.step * loader_->tokens_per_step()},
                           {"seed", options_.training.seed},
                           {"options", fingerprint(options_)},
@@ -261,8 +320,10 @@ void Trainer::save() {
                           {"data", sources_.train->fingerprint()},
                           {"ranks", 1}};
   std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
+  if (device_.choices) extra[kProductsFile] = device_.choices->to_json().dump(1) + "\n";
   if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();
-  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_), moment_parts(*params_), state, extra);
+  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_), moment_parts(*params_), state, extra,
+                  staging);
   prune();
   saved_step_ = counters_.step;
 }

@@ -8,9 +8,11 @@
 #include "data/prefetcher.h"
 #include "optim/lr_schedule.h"
 #include "parallel/replicated.h"
+#include "train/device_stream.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"
 #include "train/options.h"
+#include "train/plan.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
 #include "train/scalars.h"
@@ -34,8 +36,12 @@ class Trainer {
   struct Counters {
     int64_t step = 0;  ///< steps done
     int64_t skipped = 0, skipped_in_a_row = 0;
+    int64_t overflowed = 0;
   };
 
+  void allocate();
+  /// Before memory is given away: which algorithms compute the plan's products.
+  void choose_products();
   void load_weights();
   /// DataError if model.from brings a tokenizer, and the data was made with another.
   void refuse_other_tokenizer();
@@ -51,18 +57,20 @@ class Trainer {
   Sources sources_;
   std::unique_ptr<Model> model_;
   ThreadPool pool_;
-  Stream stream_;
+  DeviceStream device_;
+  Stream& stream_ = device_.stream;
   std::unique_ptr<Loader> loader_, validation_;  // before the folder: bad data leaves no trace
+  Plan plan_;                                    // so does too little memory
   RunFolder folder_;
   SelfCommunicator tp_;
   Scalars scalars_;
   std::unique_ptr<ParamStore> params_;
   std::unique_ptr<TrainStep> step_;
+  std::unique_ptr<DeviceBatches> batches_;
   LearningRate rate_;
   std::unique_ptr<Prefetcher> prefetcher_;
   Counters counters_;
   int64_t saved_step_ = -1;
-  std::vector<Batch> batches_;
 };
 
 }  // namespace chiron

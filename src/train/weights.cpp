@@ -81,47 +81,50 @@ void add_parts(std::vector<StatePart>& parts, ParamStore& params, const std::str
 
 }  // namespace
 
-void load_constants(ParamStore& params) {
+void load_constants(Stream& s, ParamStore& params) {
   for (Param p = 0; p < static_cast<Param>(params.specs().size()); ++p) {
     const ParamSpec& spec = params.specs()[static_cast<size_t>(p)];
     if (spec.init.kind != Init::table) continue;
-    View at = params.weight(p, Form::master);
-    std::memcpy(reinterpret_cast<void*>(at.at), spec.init.values.data(), static_cast<size_t>(at.bytes()));
+    const View at = params.weight(p, Form::master);
+    s.upload({at.at, at.dtype, at.shape}, spec.init.values.data());
   }
 }
 
 void initialize(Stream& s, ParamStore& params, uint64_t seed) {
-  load_constants(params);
+  load_constants(s, params);
+  const Staging staging(s);
+  Stream host = s.host();
   for (const Shard& shard : params.owned()) {
     const ParamSpec& spec = params.specs()[static_cast<size_t>(shard.param)];
     const int64_t cols = spec.shape.rank == 2 ? spec.shape[1] : 1;
-    auto* master = shard.master.data<float>();
     for_each_piece(spec, shard, [&](const Piece& piece, int64_t row, int64_t at, int64_t rows) {
-      float* to = master + at * cols;
-      const int64_t n = rows * cols, first = (piece.from + row) * cols;
-      if (spec.init.kind == Init::normal) {
-        const uint64_t key = hash_of(piece.name) ^ seed;
-        constexpr int64_t kGrain = 1 << 14;
-        s.parallel(n, kGrain, [=](int64_t begin, int64_t end) {
-          draw(to + begin, end - begin, first + begin, key, spec.init.std);
-        });
-      } else {
-        std::fill(to, to + n, spec.init.kind == Init::ones ? 1.0f : 0.0f);
-      }
+      staging.write(shard.master.slice(at, at + rows), [&](Tensor block, int64_t from) {
+        auto* to = block.data<float>();
+        const int64_t n = block.numel(), first = (piece.from + row + from) * cols;
+        if (spec.init.kind == Init::normal) {
+          const uint64_t key = hash_of(piece.name) ^ seed;
+          constexpr int64_t kGrain = 1 << 14;
+          host.parallel(n, kGrain, [=](int64_t begin, int64_t end) {
+            draw(to + begin, end - begin, first + begin, key, spec.init.std);
+          });
+        } else {
+          std::fill(to, to + n, spec.init.kind == Init::ones ? 1.0f : 0.0f);
+        }
+      });
     });
   }
   params.refresh(s);
 }
 
-bool weights_are_finite(ParamStore& params) {
-  for (const Shard& shard : params.owned()) {
-    const auto* w = shard.master.data<float>();
-    // A sum of x * 0 is 0 unless some x is not finite, and needs no branch.
-    float zero = 0;
-    for (int64_t i = 0; i < shard.master.numel(); ++i) zero += w[i] * 0.0f;
-    if (zero != 0) return false;
-  }
-  return true;
+bool weights_are_finite(const Staging& staging, ParamStore& params) {
+  // A sum of x * 0 is 0 unless some x is not finite, and needs no branch.
+  float zero = 0;
+  for (const Shard& shard : params.owned())
+    staging.read(shard.master, [&](View block, int64_t) {
+      const auto* w = block.data<float>();
+      for (int64_t i = 0; i < block.numel(); ++i) zero += w[i] * 0.0f;
+    });
+  return zero == 0;
 }
 
 std::vector<StatePart> weight_parts(ParamStore& params) {

@@ -3,21 +3,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/staging.h"
 #include "core/state.h"
-#include "core/stream.h"
 #include "nn/param_store.h"
 
 namespace chiron {
 
 /// Draws every weight: a value depends on the seed, the name and the element's place in the named tensor alone, so that
-/// no layout changes it. Renews the compute copies.
+/// no layout and no device changes it. Renews the compute copies.
 void initialize(Stream& s, ParamStore& params, uint64_t seed);
 
 /// Constants (rotary tables) into their place; initialize() does it too.
-void load_constants(ParamStore& params);
+void load_constants(Stream& s, ParamStore& params);
 
-/// Whether no weight is NaN or infinite. CPU memory.
-bool weights_are_finite(ParamStore& params);
+/// Whether no weight is NaN or infinite.
+bool weights_are_finite(const Staging& staging, ParamStore& params);
 
 /// The weights as parts of tensors under Hugging Face's names: what checkpoints and exports write, and loads fill.
 std::vector<StatePart> weight_parts(ParamStore& params);
