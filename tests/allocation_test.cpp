@@ -65,12 +65,11 @@ TEST(Allocation, NoneInAStep) {
           o.data.document_mask = amp;
           o.activations = a;
           TinyRun run(o, 2);
-          std::vector<Batch> batches;
           for (int64_t n = 0; n < 2; ++n) {
             run.run(n);
             run.loader.fill(n, run.host);
           }
-          for (const HostBatch& micro : run.host.micros) batches.push_back(view_of(micro));
+          const auto batches = run.batches.upload(run.s, run.host.micros);
           const std::string what = fmt::format("{} dropout {} amp {} {}", names_of(family)[static_cast<size_t>(family)],
                                                dropout, amp, a.yaml());
           expect_no_allocation(what, [&] { run.step->run(run.s, batches); });

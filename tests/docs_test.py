@@ -124,7 +124,7 @@ class Documents(unittest.TestCase):
                     self.assertTrue((ROOT / name).exists() or (ROOT / "src" / name).exists(), f"{page.name}: {name}")
 
     def test_named_tests_exist(self):
-        sources = "".join(map(text_of, [*ROOT.glob("src/**/*_test.cpp"), *ROOT.glob("tests/*_test.cpp")]))
+        sources = "".join(map(text_of, [*ROOT.glob("src/**/*_test.c*"), *ROOT.glob("tests/*_test.cpp")]))
         tests = set(re.findall(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", sources, re.M))
         named = {test for page in PAGES if page != WALKS
                  for test in re.findall(r"`([A-Z]\w+)\.([A-Z]\w+)`", text_of(page))}

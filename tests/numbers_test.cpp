@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ops/norm/step_rules.h"
 #include "support/tiny_run.h"
 
 namespace chiron::tests {
@@ -269,6 +270,46 @@ TEST(Numbers, NormWeightsMoveInBf16) {
   }
 }
 
+/// float16 with a loss scale that doubles each step: it overflows, backs off, is skipped and goes on; nothing of the
+/// scale shows in the numbers.
+TEST(Numbers, ALossScaleAdaptsInFloat16) {
+  for (Family family : {Family::gpt2, Family::llama}) {
+    Options o = tiny_options(family);
+    o.training.use_amp = true;
+    o.training.amp_dtype = AmpDType::float16;
+    Options wide = o;
+    wide.training.use_amp = false;
+    TinyRun run(o), reference(wide);
+    EXPECT_EQ(loss_scaling(o).first, kFirstLossScale);
+    EXPECT_EQ(loss_scaling(o).interval, 2000);
+    EXPECT_EQ(loss_scaling(wide).first, 1);
+    EXPECT_EQ(loss_scaling(wide).interval, 0);
+    StepScalars scalars = run.scalars.read(run.s);
+    scalars.loss_scale = kFirstLossScale;
+    scalars.scale_interval = 1;
+    run.scalars.write(run.s, scalars);
+    int overflows = 0, applied = 0;
+    float scale = kFirstLossScale;
+    for (int64_t n = 0; n < 30; ++n) {
+      const auto before = run.weights();
+      const StepScalars s = run.run(n);
+      ASSERT_TRUE(std::isfinite(s.loss));
+      overflows += s.overflowed;
+      applied += s.finite;
+      EXPECT_EQ(s.loss_scale, s.overflowed ? scale / 2 : std::min(scale * 2, kMaxLossScale));
+      scale = s.loss_scale;
+      EXPECT_EQ(run.weights() == before, !s.finite);
+      if (n > 0 || s.overflowed) continue;
+      const StepScalars want = reference.run(n);
+      EXPECT_NEAR(s.loss, want.loss, 1e-3);
+      EXPECT_NEAR(s.grad_norm, want.grad_norm, 1e-2 * static_cast<double>(want.grad_norm));
+    }
+    EXPECT_GT(overflows, 3);
+    EXPECT_GT(applied, 10);
+    EXPECT_EQ(run.scalars.read(run.s).applied, applied);
+  }
+}
+
 TEST(Numbers, ExemptWeightsStayWithoutGradients) {
   for (Family family : {Family::gpt2, Family::llama}) {
     Options o = tiny_options(family);
@@ -342,7 +383,7 @@ struct Packed {
       b.labels[t] = labels[t];
       StepScalars zero;
       run.scalars.write(run.s, zero);
-      run.step->evaluate(run.s, view_of(b));
+      run.step->evaluate(run.s, run.batches.upload(run.s, {&b, 1}).front());
       all.push_back(run.scalars.read(run.s).sums[1]);
     }
     b.labels = labels;

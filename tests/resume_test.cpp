@@ -68,11 +68,40 @@ struct Resume : testing::Test {
 TEST_F(Resume, GivesTheSameBits) {
   expect_same_in_parts({200}, {}, "float32");
   expect_same_in_parts({150, 120}, {"training.use_amp=true"}, "bf16, twice");
+  expect_same_in_parts({170}, {"training.loss_scale=dynamic", "training.loss_scale_interval=5"},
+                       "a loss scale that grows");
   expect_same_in_parts({170}, {"training.gradient_accumulation=3", "model.dropout=0.2"}, "accumulation, dropout");
   expect_same_in_parts({170},
                        {"model.family=llama", "model.num_kv_heads=1", "training.eval_every=10",
                         "training.eval_batches=2", "run.threads=2", "training.lr_schedule=wsd"},
                        "llama, evaluation, two threads");
+}
+
+/// Rewrites a checkpoint's trainer_state.json, and what vouches for it.
+template <class F>
+void change_state(const std::string& checkpoint, F&& change) {
+  using namespace checkpoint_layout;
+  auto state = nlohmann::json::parse(read_file(checkpoint + "/trainer_state.json"));
+  change(state);
+  const std::string text = state.dump();
+  Manifest manifest = parse_manifest(read_file(checkpoint + "/manifest.json"), "");
+  manifest.step = state["step"];
+  for (FileRecord& f : manifest.files)
+    if (f.name == "trainer_state.json") f = {f.name, static_cast<int64_t>(text.size()), hash128(text)};
+  write_file(checkpoint + "/trainer_state.json", text);
+  write_file(checkpoint + "/manifest.json", to_text(manifest));
+  write_file(checkpoint + "/COMPLETE", marker_for(to_text(manifest)));
+}
+
+TEST_F(Resume, ACheckpointOfBeforeThereWasALossScaleGoesOn) {
+  expect_done("run", {"training.max_steps=3", "training.lr_schedule=constant"});
+  expect_done("whole", {"training.lr_schedule=constant"}, {"--fresh"});
+  change_state(newest("run"), [](nlohmann::json& state) {
+    for (const char* key : {"loss_scale", "loss_scale_good_steps", "overflowed_steps"})
+      ASSERT_EQ(state.erase(key), 1u) << key;
+  });
+  expect_done("run", {"training.lr_schedule=constant"});
+  expect_same(trace_of(dir / "run"), trace_of(dir / "whole"), "the same bits");
 }
 
 /// A prepared set whose epoch is 10 samples, or 5 steps.
@@ -89,23 +118,29 @@ struct ResumeData : Resume {
 
 TEST_F(ResumeData, AcrossTheEndOfAnEpoch) { expect_same_in_parts({90, 110, 130}, sets, "kills in three epochs"); }
 
+TEST_F(ResumeData, DamagedTokensAreFoundAtTheStart) {
+  for (const std::string& name : list_directory(dir / "data")) {
+    const std::string file = dir / "data/" + name, good = read_file(file);
+    if (!good.starts_with("CHIRONTK")) continue;
+    std::string bad = good;
+    bad[300] ^= 1;  // a token that is in the vocabulary too
+    write_file(file, bad);
+    Outcome o = go("run", sets);
+    EXPECT_EQ(o.code, 3) << o.text;
+    EXPECT_THAT(o.text, AllOf(HasSubstr(file + ": damaged"), HasSubstr("checksum")));
+    EXPECT_FALSE(directory_exists(dir / "run"));
+    write_file(file, good);
+  }
+  expect_done("run", sets);
+}
+
 TEST_F(ResumeData, FarIntoARunInSeconds) {
   expect_done("run", sets);
   // The state of a run that has come far.
   const std::string from = newest("run"), to = dir / "run/checkpoints/step-01000000";
   rename_path(from, to);
   remove_file(dir / "run/metrics.jsonl");
-  using namespace checkpoint_layout;
-  Manifest manifest = parse_manifest(read_file(to + "/manifest.json"), "");
-  manifest.step = 1'000'000;
-  auto state = nlohmann::json::parse(read_file(to + "/trainer_state.json"));
-  state["step"] = state["applied_steps"] = manifest.step;
-  const std::string text = state.dump();
-  for (FileRecord& f : manifest.files)
-    if (f.name == "trainer_state.json") f = {f.name, static_cast<int64_t>(text.size()), hash128(text)};
-  write_file(to + "/trainer_state.json", text);
-  write_file(to + "/manifest.json", to_text(manifest));
-  write_file(to + "/COMPLETE", marker_for(to_text(manifest)));
+  change_state(to, [](nlohmann::json& state) { state["step"] = state["applied_steps"] = 1'000'000; });
 
   const auto start = std::chrono::steady_clock::now();
   expect_done("run", sets + Words{"training.max_steps=1000002"});

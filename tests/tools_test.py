@@ -254,7 +254,7 @@ class Launcher(Sandbox):
         code, text = self.call(str(self.root / "chiron"), "doctor")
         self.assertEqual(code, 127)
         self.assertIn("not built yet", text)
-        for preset in ("cpu", "hip", "cuda"):
+        for preset in ("cuda-portable", "cpu", "hip", "cuda"):
             program = self.root / "build" / preset / "chiron"
             self.put({f"build/{preset}/chiron": f'#!/bin/sh\necho {preset} "$#" "$1"\nexit 3\n'})
             os.chmod(program, 0o755)
@@ -268,6 +268,36 @@ class Launcher(Sandbox):
         (self.root / "bin").mkdir()
         (self.root / "bin/chiron").symlink_to(self.root / "chiron")
         self.assertEqual(self.call(str(self.root / "bin/chiron")), (0, "here\n"))
+
+
+class Preset(Sandbox):
+    """tools/preset.sh on machines with and without a GPU."""
+
+    def preset(self, cards, nvcc=None):
+        smi = "".join(f"echo '{card}'\n" for card in cards) or "exit 9\n"
+        self.put({"bin/nvidia-smi": "#!/bin/sh\n" + smi})
+        if nvcc:
+            self.put({"bin/nvcc": f"#!/bin/sh\necho 'Cuda compilation tools, release {nvcc}, V{nvcc}.1'\n"})
+        for program in (self.root / "bin").iterdir():
+            os.chmod(program, 0o755)
+        env = dict(os.environ, PATH=f"{self.root / 'bin'}:/usr/bin:/bin")
+        done = subprocess.run([ROOT / "tools/preset.sh"], capture_output=True, text=True, env=env, check=True)
+        return done.stdout.split(), done.stderr
+
+    def test_no_gpu(self):
+        words, why = self.preset([])
+        self.assertEqual(words, ["cpu"])
+        self.assertIn("no GPU was found", why)
+
+    def test_cards_at_hand(self):
+        words, why = self.preset(["NVIDIA H200, 9.0", "NVIDIA H200, 9.0", "NVIDIA L4, 8.9"], nvcc="13.0")
+        self.assertEqual(words[:2], ["cuda", "-DCHIRON_CUDA_ARCHITECTURES=89-real;90a-real"])
+        self.assertIn("NVIDIA H200", why)
+
+    def test_an_old_compiler(self):
+        words, why = self.preset(["NVIDIA L4, 8.9"], nvcc="11.8")
+        self.assertEqual(words, ["cpu"])
+        self.assertIn("12.4 is needed", why)
 
 
 class Quickstart(Sandbox):
@@ -290,11 +320,12 @@ esac
     def setUp(self):
         super().setUp()
         self.put({"chiron": self.PROGRAM, "tools/packages.sh": '#!/bin/sh\n[ "$1" != text ] || exit "$NO_TEXT"\n',
+                  "tools/preset.sh": "#!/bin/sh\necho cpu\n",
                   "bin/cmake": "#!/bin/sh\necho cmake \"$@\" >>calls\n",
                   "bin/bible": "#!/bin/sh\nfor i in $(seq 31102); do echo verse $i; done\n",
                   "my text.txt": "Some words.\n"})
         shutil.copy(ROOT / "quickstart.sh", self.root)
-        for name in ("chiron", "tools/packages.sh", "bin/cmake", "bin/bible"):
+        for name in ("chiron", "tools/packages.sh", "tools/preset.sh", "bin/cmake", "bin/bible"):
             os.chmod(self.root / name, 0o755)
 
     def start(self, *texts, no_text="0"):

@@ -30,10 +30,13 @@ inline SavedModel drawn_model(Stream& s, const ModelConfig& config, uint64_t see
   int k = 0;
   for (const Shard& shard : m.params->owned()) {
     if (shard.master.shape.rank != 1) continue;
-    for (int64_t i = 0; i < shard.master.numel(); ++i) {
+    std::vector<float> values(static_cast<size_t>(shard.master.numel()));
+    s.download(values.data(), shard.master);
+    for (float& value : values) {
       k = (k * 37 + 11) % 101;
-      shard.master.data<float>()[i] += static_cast<float>(k - 50) * 0.004f;
+      value += static_cast<float>(k - 50) * 0.004f;
     }
+    s.upload(shard.master, values.data());
   }
   m.params->refresh(s);
   return m;

@@ -19,31 +19,32 @@ namespace chiron::tests {
 
 /// A model, its weights and a training step over synthetic tokens, in memory.
 struct TinyRun {
-  explicit TinyRun(const Options& o, int threads = 1, bool split_weight_gradients = false)
+  explicit TinyRun(const Options& o, int threads = 1, bool split_weight_gradients = false, Device device = {})
       : options(o),
         pool(threads),
-        s({}, pool),
+        s(device, pool),
         model(make_model(model_setup(options, options.model.vocab_size))),
         params(s, model->params(), compute_dtype(options), StateKind::training),
-        scalars(s.device()),
+        scalars(s),
         loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = options.model.vocab_size}),
                {.sequences = options.training.batch_size,
                 .length = options.training.seq_len,
                 .micros = options.training.gradient_accumulation,
-                .document_mask = options.data.document_mask}) {
+                .document_mask = options.data.document_mask}),
+        batches(device, loader.options()) {
     initialize(s, params, static_cast<uint64_t>(options.training.seed));
     TrainStep::Setup setup = step_setup(options, *model);
     setup.split_weight_gradients = split_weight_gradients;
     // Planned dry with the same code, then allocated to the byte.
     TrainStep dry(*model, params, tp, setup, Stacks::dry(), scalars.device());
-    Stream dry_stream = Stream::dry({});
+    Stream dry_stream = Stream::dry(device);
     Stack tokens = Stack::dry(7);
-    std::vector<Batch> batches;
+    std::vector<Batch> planned_batches;
     for (int64_t m = 0; m < options.training.gradient_accumulation; ++m)
-      batches.push_back(
-          dry_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
-    dry.run(dry_stream, batches);
-    dry.evaluate(dry_stream, batches[0]);
+      planned_batches.push_back(
+          push_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
+    dry.run(dry_stream, planned_batches);
+    dry.evaluate(dry_stream, planned_batches[0]);
     Stacks planned = std::move(dry).take_stacks();
     saved_bytes = planned.saved.peak();
     step = std::make_unique<TrainStep>(*model, params, tp, setup, Stacks::like(planned, s.device()), scalars.device());
@@ -56,15 +57,14 @@ struct TinyRun {
   }
 
   StepScalars run(const HostStep& data, int64_t n, float learning_rate = 1e-3f) {
-    std::vector<Batch> batches;
-    for (const HostBatch& micro : data.micros) batches.push_back(view_of(micro));
+    const auto micros = batches.upload(s, data.micros);
     StepScalars values = scalars.read(s);
     values.seed = static_cast<uint64_t>(options.training.seed);
     values.step = n;
     values.learning_rate = learning_rate;
     values.max_norm = static_cast<float>(options.training.gradient_clip_norm);
     scalars.write(s, values);
-    step->run(s, batches);
+    step->run(s, micros);
     return scalars.read(s);
   }
 
@@ -72,8 +72,9 @@ struct TinyRun {
   std::vector<char> weights() {
     std::vector<char> bytes;
     for (const Shard& shard : params.owned()) {
-      auto p = reinterpret_cast<const char*>(shard.master.at);
-      bytes.insert(bytes.end(), p, p + shard.master.bytes());
+      const size_t at = bytes.size();
+      bytes.resize(at + static_cast<size_t>(shard.master.bytes()));
+      s.download(bytes.data() + at, shard.master);
     }
     return bytes;
   }
@@ -86,6 +87,7 @@ struct TinyRun {
   SelfCommunicator tp;
   Scalars scalars;
   Loader loader;
+  DeviceBatches batches;
   HostStep host;
   std::unique_ptr<TrainStep> step;
   int64_t saved_bytes = 0;
