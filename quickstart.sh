@@ -64,10 +64,11 @@ echo "All there."
 
 say "2/6 Build"
 # Without the tests, which need more packages; a build folder that has them keeps them.
+read -ra preset < <(tools/preset.sh)
 tests=-DCHIRON_TESTS=OFF
-if grep -qs '^CHIRON_TESTS:BOOL=ON' build/cpu/CMakeCache.txt; then tests=-DCHIRON_TESTS=ON; fi
-cmake --preset cpu "$tests"
-cmake --build --preset cpu --target chiron --parallel "$(nproc)"
+if grep -qs '^CHIRON_TESTS:BOOL=ON' "build/${preset[0]}/CMakeCache.txt"; then tests=-DCHIRON_TESTS=ON; fi
+cmake --preset "${preset[@]}" "$tests"
+cmake --build --preset "${preset[0]}" --target chiron --parallel "$(nproc)"
 
 data=data/quickstart
 run=runs/quickstart
@@ -187,7 +188,7 @@ if [ "$source" = synthetic ]; then
   made_up=" --set data.synthetic=true --set 'data.train=[]' --set 'data.validation=[]'"
 fi
 cat <<TXT
-  the program          build/cpu/chiron (./chiron starts it)
+  the program          build/${preset[0]}/chiron (./chiron starts it)
   the configuration    configs/quickstart.yaml
   the text as tokens   $text_at
   the run              $run: checkpoints, metrics.jsonl, the resolved configuration

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds Chiron for the CPU and runs its tests. Installs the packages that are missing.
+# Builds Chiron, for the GPU too where there are one and its compiler (tools/preset.sh), and runs its tests. Installs
+# the packages that are missing.
 #   ./test.sh          the quick tests
 #   ./test.sh --all    the long ones too
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-which=(-L fast)
+which=(-L 'fast|gpu')  # those of a GPU skip themselves where there is none
 case "${1:-}" in
   "") ;;
   --all) which=() ;;
@@ -16,6 +17,7 @@ case "${1:-}" in
 esac
 
 tools/packages.sh build test
-cmake --preset cpu -DCHIRON_TESTS=ON
-cmake --build --preset cpu --parallel "$(nproc)"
-ctest --test-dir build/cpu --parallel "$(nproc)" --output-on-failure --no-tests=error "${which[@]}"
+read -ra preset < <(tools/preset.sh)
+cmake --preset "${preset[@]}" -DCHIRON_TESTS=ON
+cmake --build --preset "${preset[0]}" --parallel "$(nproc)"
+ctest --test-dir "build/${preset[0]}" --parallel "$(nproc)" --output-on-failure --no-tests=error "${which[@]}"

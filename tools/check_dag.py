@@ -40,7 +40,7 @@ TESTS = re.compile(r"_test\.\w+$|testing\.h$")
 CASES = re.compile(r"_cases\.(h|cpp)$|^op_case\w*\.(h|cpp)$")
 
 # The GPU back end: the contract, what fulfils it, and each op's kernels.
-GPU_FILES = re.compile(r"^gpu/|\.cuh?$|_gpu\.h$")
+GPU_FILES = re.compile(r"^gpu/|^core/(graph|launch)\.h$|\.cuh?$|_gpu\.(h|cpp)$|/gemm_(blaslt|choices)\.\w+$")
 
 # Our own macros and where they are defined; then those that a library's header reads before it is included.
 MACROS = {

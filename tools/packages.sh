@@ -2,7 +2,8 @@
 # The packages that Chiron needs (names of Debian 12 and Ubuntu 24.04), and their installation.
 #   tools/packages.sh GROUP...           installs what is missing; with nothing missing it does nothing, offline too
 #   tools/packages.sh --list GROUP...    prints the names
-# Groups: build (the program), test (its tests), check (format and lint), text (something to read for quickstart.sh).
+# Groups: build (the program), test (its tests), check (format and lint), emulator (GPU kernels on the host, for tests),
+# amd (compiling for AMD without ROCm), text (something to read for quickstart.sh).
 set -euo pipefail
 
 # group  package  how to see that it is there: a command, or headers of which one is enough
@@ -24,11 +25,14 @@ test   python3              command:python3
 check  clang-format         command:clang-format
 check  mandoc               command:mandoc
 check  shellcheck           command:shellcheck
+emulator  libboost-context-dev  header:boost/context/fiber.hpp
+amd    clang-19             command:clang++-19
+amd    lld-19               command:ld.lld-19
 text   bible-kjv            command:bible
 '
 
 usage() {
-  echo "usage: tools/packages.sh [--list] build|test|check|text ..." >&2
+  echo "usage: tools/packages.sh [--list] build|test|check|emulator|amd|text ..." >&2
   exit 2
 }
 
@@ -39,7 +43,7 @@ if [ "${1:-}" = --list ]; then
 fi
 [ $# -gt 0 ] || usage
 for group in "$@"; do
-  case "$group" in build | test | check | text) ;; *) usage ;; esac
+  case "$group" in build | test | check | emulator | amd | text) ;; *) usage ;; esac
 done
 
 has_header() { # one of the comma-separated headers is there
