@@ -211,7 +211,7 @@ nlohmann::json Llama::hf_config() const {
   return json;
 }
 
-/// Heads that turn in part only are not implemented.
+/// Heads that turn in part only are refused.
 void require_whole_rotation(const JsonObject& json) {
   constexpr const char* kKey = "partial_rotary_factor";
   if (const double share = json.number(kKey, 1); share != 1) hf::refuse(json, kKey, fmt::format("{}", share), "1");
