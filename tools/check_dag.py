@@ -35,12 +35,16 @@ DATA = "tests/golden/"  # reference data and the script that made it, kept as th
 MAX_LINES = 600  # of a file in src/
 MAX_TOTAL = 20000  # src/ without tests and without the GPU back end stays below
 MAX_GPU = 10000  # the GPU back end stays below
+MAX_RANKS = 6000  # groups of ranks and the layouts over them stay below
 # Tests, with what they share; and the cases of ops that they run over: arguments, naive references, how to compare.
 TESTS = re.compile(r"_test\.\w+$|testing\.h$")
 CASES = re.compile(r"_cases\.(h|cpp)$|^op_case\w*\.(h|cpp)$")
 
 # The GPU back end: the contract, what fulfils it, and each op's kernels.
 GPU_FILES = re.compile(r"^gpu/|^core/(graph|launch)\.h$|\.cuh?$|_gpu\.(h|cpp)$|/gemm_(blaslt|choices)\.\w+$")
+
+# Groups of ranks, and how work is laid out over them.
+RANK_FILES = re.compile(r"^(comm|parallel)/")
 
 # Our own macros and where they are defined; then those that a library's header reads before it is included.
 MACROS = {
@@ -170,7 +174,7 @@ class Checker:
                 self.problem(path, number, f"{len(line)} columns, at most {MAX_COLUMNS}")
 
     def run(self):
-        total = tests = cases = device = largest = 0
+        total = tests = cases = device = ranks = largest = 0
         largest_path = None
         names = {}
         if not self.src.is_dir():
@@ -215,16 +219,20 @@ class Checker:
                     cases += lines
                 elif GPU_FILES.search(path.relative_to(self.src).as_posix()):
                     device += lines
+                elif RANK_FILES.search(path.relative_to(self.src).as_posix()):
+                    ranks += lines
                 else:
                     total += lines
         if total >= MAX_TOTAL:
             self.problems.append(f"src/: {total} lines without tests, fewer than {MAX_TOTAL} are allowed")
         if device >= MAX_GPU:
             self.problems.append(f"src/: {device} lines of GPU back end, fewer than {MAX_GPU} are allowed")
+        if ranks >= MAX_RANKS:
+            self.problems.append(f"src/: {ranks} lines of comm/ and parallel/, fewer than {MAX_RANKS} are allowed")
         where = f" ({largest_path.relative_to(self.root)})" if largest_path else ""
         print(f"src: {total} lines without tests (fewer than {MAX_TOTAL} allowed), {device} of the GPU back end "
-              f"(fewer than {MAX_GPU}), {tests} lines of tests, "
-              f"{cases} of their cases; largest file {largest}{where}, at most {MAX_LINES}")
+              f"(fewer than {MAX_GPU}), {ranks} of comm/ and parallel/ (fewer than {MAX_RANKS}), "
+              f"{tests} lines of tests, {cases} of their cases; largest file {largest}{where}, at most {MAX_LINES}")
         for line in self.problems:
             print(line)
         print(f"check_dag: {len(self.problems)} problem{'' if len(self.problems) == 1 else 's'}")

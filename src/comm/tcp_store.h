@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chiron {
+
+/// What a rank tells the others of itself.
+struct StoreOptions {
+  std::string address;  ///< where rank 0 listens
+  int port = 0;
+  int num_ports = 1;  ///< port, port + 1, ...: rank 0 takes the first that is free
+  int rank = 0, world = 1;
+  std::string job;  ///< a process of another job is turned away
+  std::chrono::milliseconds timeout{60'000};
+  /// {"build", "0.1.0"}, {"GPU vendor", "none"}, {"configuration", hash}: must be the same on every rank.
+  std::vector<std::pair<std::string, std::string>> identity;
+  std::string host;  ///< for messages; empty: this machine's name
+};
+
+/// Where ranks meet and leave each other small values. Rank 0 listens; it serves in a thread of its own. It carries no
+/// tensors. Every wait ends within the time-out, with a CommError that names the ranks that are missing. Not
+/// thread-safe, but for failure().
+class TcpStore {
+ public:
+  /// Meets the others: returns when all ranks are there and their identities agree. CommError names missing ranks,
+  /// two processes with one rank, a world of another size, a port in use, another version of the protocol; ConfigError
+  /// names both sides of identities that differ.
+  explicit TcpStore(const StoreOptions& options);
+  /// Without leave() the others are told that this rank has ended in the middle.
+  ~TcpStore();
+  TcpStore(const TcpStore&) = delete;
+  TcpStore& operator=(const TcpStore&) = delete;
+
+  void set(const std::string& key, const std::string& value);
+  /// The value, once some rank has set it.
+  std::string get(const std::string& key);
+  void wait(const std::string& key);
+  /// Adds to a number, which starts at 0, and returns the sum.
+  int64_t add(const std::string& key, int64_t n);
+  /// Returns when every rank has come to the barrier of this name, which may be used again.
+  void barrier(const std::string& name);
+
+  /// Tells all ranks, this one too, why the job ends. The first to say so is heard.
+  void fail(const std::string& why);
+  /// Why the job ends, if a rank said so, ended in the middle, or rank 0 is gone. Does not wait. Any thread.
+  std::optional<std::string> failure();
+  /// This rank is done; the others may go on without it, unless they need rank 0.
+  void leave();
+
+  /// The port that rank 0 listens on.
+  int port() const;
+  /// "host pid 12" of each rank, in rank order.
+  const std::vector<std::string>& members() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace chiron
