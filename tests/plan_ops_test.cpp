@@ -41,7 +41,7 @@ TEST(PlanOps, AreThoseOfARealStep) {
         run.s.set_trace(nullptr);
         const Plan plan = make_plan(o, *run.model);
         EXPECT_EQ(shown(plan.ops), shown(recorder.ops)) << a.yaml();
-        EXPECT_EQ(plan.stacks.saved.peak(), run.saved_bytes);
+        EXPECT_EQ(plan.stacks.saved_peak(), run.saved_bytes);
       }
 }
 

@@ -63,6 +63,8 @@ class Mesh {
  public:
   /// Collective over the world, which outlives the mesh; sizes as for fit_mesh().
   Mesh(Communicator& world, MeshSizes sizes);
+  /// One rank, alone: no group communicates.
+  static Mesh single() { return planned({}, 1, 0); }
   /// For dry streams: what `rank` of such a mesh would see.
   static Mesh planned(MeshSizes sizes, int world, int rank);
 

@@ -19,17 +19,18 @@ enum class Accum : uint8_t { overwrite, add };
 /// In which form a weight is asked for.
 enum class Form : uint8_t { master, compute, fp8, transposed };
 
-/// Mesh axes, as bits: over which ranks a gradient must be summed besides data parallelism.
-enum Axes : uint8_t { kNoAxis = 0, kTensorAxis = 1, kPipelineAxis = 2, kContextAxis = 4, kExpertAxis = 8 };
-
 /// A run of rows of a stored weight and where it lies on disk, in Hugging Face's names and layout. q, k and v are three
-/// pieces of one stored weight.
+/// pieces of one stored weight. Under tensor parallelism a piece is what this rank has of it.
 struct Piece {
   std::string name;
   int64_t rows;
   int64_t from = 0;         ///< first row within the named tensor (q, k, v of GPT-2's c_attn share one name)
   int64_t named_rows = 0;   ///< rows of the named tensor; 0: exactly `rows`
   bool transposed = false;  ///< on disk (in, out) instead of (out, in): GPT-2's Conv1D
+  /// Tensor ranks, neighbours, that hold the same rows (kv heads fewer than ranks): their gradients are summed. The
+  /// first of them saves the rows and counts their gradient in the norm.
+  int holders = 1;
+  bool mine = true;  ///< whether this rank is the first
 
   int64_t total_rows() const { return named_rows ? named_rows : rows; }
 };
@@ -48,8 +49,11 @@ struct ParamSpec {
   std::vector<Piece> pieces;  ///< in row order; rows beyond their sum are padding: zero, outside norm, hash and files
   Shape shape;                ///< in memory: (out, in) or (n); the first dimension may be padded
   Unit unit = 0;              ///< where it is used (for a tied weight: where its owner is)
-  int tp_dim = -1;            ///< dimension that tensor parallelism cuts; -1: replicated
-  Axes sum_over = kNoAxis;
+  int tp_dim = -1;            ///< dimension that tensor parallelism cuts; -1: every tensor rank holds all of it
+  int64_t first_col = 0;      ///< of the named tensors' columns, where this rank's begin (tp_dim 1)
+  int64_t named_cols = 0;     ///< columns of the named tensors; 0: exactly shape[1]
+  /// Each tensor rank has a summand of the gradient, though all hold the weight (norms under sequence parallelism).
+  bool summand = false;
   Param tied_to = kNoParam;  ///< this one has no storage of its own
   bool trainable = true;
   bool decay = false;  ///< decoupled weight decay applies

@@ -22,6 +22,7 @@ struct SlotSpec {
   const char* name;
   int64_t cols;           ///< of the value, in the compute dtype
   int64_t stat_cols = 0;  ///< of the side output, in acc_dtype of it; 0: none
+  bool gathered = false;  ///< under sequence parallelism: a row for every token, not for this tensor rank's alone
 };
 
 /// All that backward of one unit may ask for, for one micro-batch.

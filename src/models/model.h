@@ -20,6 +20,8 @@ struct ModelSetup {
   float label_smoothing = 0;
   int64_t loss_chunk = 0;  ///< tokens per slice of logits; 0: all
   int tp = 1;              ///< ranks of the tensor axis
+  int tp_rank = 0;
+  bool sequence_parallel = false;
 };
 
 /// A transformer as a sequence of units: 0 embedding, 1..L blocks, L+1 head and loss. It owns no memory and no state:

@@ -43,6 +43,8 @@ struct Ctx {
   Stack& unit;   ///< slots that live as long as one call of a unit
   Stack& temp;   ///< scoped scratch
   Communicator& tp;
+  Communicator& cp;
+  bool sequence = false;  ///< sequence parallelism: outside attention and MLP each tensor rank has its share of tokens
   ParamStore& params;
   StepScalars* scalars;  ///< on the device
   DType compute = DType::f32;
@@ -60,7 +62,7 @@ struct Ctx {
     Slot& slot = of[id];
     if (slot.filled()) return slot;
     const SlotSpec& spec = of.specs[static_cast<size_t>(id)];
-    int64_t rows = of.x.rows();
+    const int64_t rows = of.x.rows() * (spec.gathered && sequence ? tp.size() : 1);
     Stack& stack = slot.keep && in_forward ? saved : unit;
     Tensor value = stack.push(compute, {rows, spec.cols});
     if (spec.stat_cols) slot.stat = stack.push(acc_dtype(compute), {rows, spec.stat_cols});

@@ -35,12 +35,13 @@ class ParamStore {
 
   /// What this rank's optimizer updates, in parameter order.
   virtual const Shards& shards() = 0;
+  /// Those stretches whose gradients this rank counts in the global norm: over all ranks each element once.
+  virtual const Shards& counted() = 0;
   /// The masters this rank owns, trained or not, without constants: what is saved, loaded and initialised. Moments are
   /// present for trained ones.
   virtual std::span<const Shard> owned() = 0;
   /// Masters were written from outside (initialised, loaded): renew every other form.
   virtual void refresh(Stream&) = 0;
-  virtual void sum_over_ranks(Stream&, Tensor t) = 0;
 };
 
 }  // namespace chiron

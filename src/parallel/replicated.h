@@ -32,9 +32,9 @@ class Replicated final : public ParamStore {
   void finish(Stream& s) override;
   void publish(Stream&) override {}
   const Shards& shards() override { return shards_; }
+  const Shards& counted() override { return shards_; }
   std::span<const Shard> owned() override { return owned_; }
   void refresh(Stream& s) override;
-  void sum_over_ranks(Stream&, Tensor) override {}
 
   /// Bytes by class, for the plan.
   int64_t weight_bytes() const { return memory_[kWeights].peak() + memory_[kCompute].peak(); }

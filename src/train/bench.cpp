@@ -142,9 +142,9 @@ StepBench bench_step(const Options& options, int64_t steps, Log& log) {
   tune_products(device, log);
   Replicated params(s, model->params(), compute_dtype(options), StateKind::training);
   initialize(s, params, 1);
-  SelfCommunicator tp;
+  Mesh mesh = Mesh::single();
   Scalars scalars(s);
-  TrainStep step(*model, params, tp, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
+  TrainStep step(*model, params, mesh, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
                  scalars.device());
   const TrainingOptions& t = options.training;
   Loader loader(std::make_shared<SyntheticSource>(text),

@@ -184,10 +184,10 @@ struct Steps {
     return {.compute = DType::f32, .policy = make_policy({}, *m_.model), .adamw = kAdamW};
   }
   TrainStep make(const Stacks& planned) {
-    return {*m_.model, *m_.params, tp_, setup(), Stacks::like(planned, s_.device()), scalars_.device()};
+    return {*m_.model, *m_.params, mesh_, setup(), Stacks::like(planned, s_.device()), scalars_.device()};
   }
   Stacks plan(const HostBatch& host) {
-    TrainStep dry(*m_.model, *m_.params, tp_, setup(), Stacks::dry(), scalars_.device());
+    TrainStep dry(*m_.model, *m_.params, mesh_, setup(), std::nullopt, scalars_.device());
     Stream stream = Stream::dry_like(s_);
     Stack tokens = Stack::dry(7);
     Batch batch = push_batch(tokens, host.sequences, host.length, false);
@@ -199,7 +199,7 @@ struct Steps {
   SavedModel& m_;
   DeviceBatches memory_;
   std::span<const Batch> batches_;
-  SelfCommunicator tp_;
+  Mesh mesh_ = Mesh::single();
   Scalars scalars_;
   TrainStep step_;
 };

@@ -40,14 +40,14 @@ std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars,
 }
 
 Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader) {
-  SelfCommunicator tp;
+  Mesh mesh = Mesh::single();
   Scalars scalars(s);
   DeviceBatches batches(s.device(), loader.options());
-  auto make = [&](Stacks stacks) {
+  auto make = [&](std::optional<Stacks> stacks) {
     TrainStep::Setup setup{.policy = make_policy({}, *m.model)};
-    return TrainStep(*m.model, *m.params, tp, setup, std::move(stacks), scalars.device());
+    return TrainStep(*m.model, *m.params, mesh, setup, std::move(stacks), scalars.device());
   };
-  TrainStep planned = make(Stacks::dry());
+  TrainStep planned = make(std::nullopt);
   Stream dry = Stream::dry_like(s);
   Stack tokens = Stack::dry(7);
   planned.evaluate(

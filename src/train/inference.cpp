@@ -9,7 +9,7 @@ namespace chiron {
 namespace {
 
 bool fits(const Stacks& have, const Stacks& need) {
-  return !have.saved.is_dry() && have.saved.capacity() >= need.saved.peak() &&
+  return !have.unit.is_dry() && have.saved.front().capacity() >= need.saved.front().peak() &&
          have.unit.capacity() >= need.unit.peak() && have.temp.capacity() >= need.temp.peak();
 }
 
@@ -41,18 +41,20 @@ std::span<const float> Inference::logits(std::span<const int32_t> tokens, Rows r
 }
 
 void Inference::run(Stream& s, Stacks& stacks, std::span<const int32_t> tokens, Rows rows) {
+  Stack& saved = stacks.saved.front();
   Ctx c{.s = s,
-        .saved = stacks.saved,
+        .saved = saved,
         .unit = stacks.unit,
         .temp = stacks.temp,
-        .tp = tp_,
+        .tp = mesh_.group(Axis::tp),
+        .cp = mesh_.group(Axis::cp),
         .params = *model_.params,
         .scalars = scalars_.device(),
         .compute = compute_,
         .mode = Mode::evaluate,
         .cache = cache_.get()};
   const Model& model = *model_.model;
-  Scope saved(stacks.saved), temp(stacks.temp);
+  Scope keep(saved), temp(stacks.temp);
   const int64_t n = std::ssize(tokens);
   Tensor ids = stacks.temp.push(DType::i32, {n}), positions = stacks.temp.push(DType::i32, {n});
   s.upload(ids, tokens.data());
@@ -64,7 +66,7 @@ void Inference::run(Stream& s, Stacks& stacks, std::span<const int32_t> tokens, 
                     .labels = {},
                     .starts = {},
                     .index = {}};
-  View x = forward_blocks(c, model, batch);
+  View x = forward_units(c, model, batch, {0, model.units()});
   if (rows == Rows::last) x = x.slice(n - 1, n);
   c.at = model.head();
   Tensor padded = c.scratch({x.rows(), model.padded_vocab()});

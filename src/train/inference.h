@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/mesh.h"
 #include "nn/kv_cache.h"
 #include "train/saved_model.h"
 #include "train/scalars.h"
@@ -32,7 +32,7 @@ class Inference {
   Stream& s_;
   const SavedModel& model_;
   DType compute_;
-  SelfCommunicator tp_;
+  Mesh mesh_ = Mesh::single();
   Scalars scalars_;
   std::unique_ptr<KvCache> cache_;
   Stacks stacks_ = Stacks::dry();

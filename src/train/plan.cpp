@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "comm/communicator.h"
 #include "ops/gemm/multiply.h"
 #include "parallel/replicated.h"
 #include "train/device_batch.h"
@@ -21,9 +20,11 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   s.set_gemm_choices(choices);
   s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
   Replicated params(s, model.params(), compute_dtype(options), StateKind::training);
-  SelfCommunicator tp;
+  Mesh mesh = Mesh::single();
   StepScalars scalars;
-  TrainStep step(model, params, tp, step_setup(options, model), Stacks::dry(), &scalars);
+  TrainStep::Setup setup = step_setup(options, model);
+  setup.micros = micros;
+  TrainStep step(model, params, mesh, setup, std::nullopt, &scalars);
   Stack tokens = Stack::dry(7);
   std::vector<Batch> batches;
   for (int m = 0; m < micros; ++m)
@@ -94,7 +95,7 @@ Plan make_plan(const Options& options, const Model& model, Device device, GemmCh
   const int64_t chunk = options.training.loss_chunk;
   const int64_t logit_rows = chunk > 0 ? std::min(chunk, batch_tokens) : batch_tokens;
   plan.logits = logit_rows * model.padded_vocab() * size_of(compute_dtype(options));
-  plan.activations = plan.stacks.saved.peak();
+  plan.activations = plan.stacks.saved_peak();
   plan.temporary = plan.stacks.unit.peak() + plan.stacks.temp.peak() - plan.logits;
   if (device.kind == DeviceKind::gpu) {
     plan.batches *= micros;

@@ -74,7 +74,8 @@ TrainStep::Setup step_setup(const Options& options, const Model& model) {
           .policy = make_policy(options.activations, model),
           .adamw = {static_cast<float>(t.beta1), static_cast<float>(t.beta2), static_cast<float>(t.eps),
                     static_cast<float>(t.weight_decay)},
-          .graphs = long_step ? Graphs::unit : options.run.graphs};
+          .graphs = long_step ? Graphs::unit : options.run.graphs,
+          .micros = static_cast<int>(t.gradient_accumulation)};
 }
 
 }  // namespace chiron

@@ -4,33 +4,27 @@
 #include <span>
 #include <vector>
 
+#include "comm/mesh.h"
 #include "core/graph.h"
 #include "models/model.h"
 #include "ops/adamw/adamw.h"
 #include "parallel/schedule.h"
+#include "parallel/stages.h"
 #include "train/policy.h"
+#include "train/stacks.h"
 
 namespace chiron {
 
-/// The three kinds of activation memory.
-struct Stacks {
-  Stack saved, unit, temp;
-
-  static Stacks dry() { return {Stack::dry(4), Stack::dry(5), Stack::dry(6)}; }
-  /// Of exactly the size that a dry run needed.
-  static Stacks like(const Stacks& planned, Device device) {
-    return {Stack(device, planned.saved.peak()), Stack(device, planned.unit.peak()),
-            Stack(device, planned.temp.peak())};
-  }
-  int64_t peak() const { return saved.peak() + unit.peak() + temp.peak(); }
-};
-
-/// Runs units 0..L and keeps nothing; returns the last block's output, on c.saved.
-View forward_blocks(Ctx& c, const Model& model, const Batch& batch);
+/// Runs units [units.first, units.last) but for the head, from x (absent: from the tokens), and keeps nothing; returns
+/// the last one's output, on c.saved.
+View forward_units(Ctx& c, const Model& model, const Batch& batch, UnitRange units, View x = {});
 
 /// The device side of training: forward and backward of each micro-batch, norm, clipping, update. Run on a dry stream
 /// with dry stacks it is the plan; run for real it allocates nothing and reads nothing back. On a GPU the second step
 /// is captured, as Setup::graphs says, and replayed from then on; a stream with a trace is given op after op.
+///
+/// On several ranks it is one rank's part: of the data, of each unit (tensor and context parallelism), of the units
+/// (pipeline).
 class TrainStep {
  public:
   struct Setup {
@@ -39,17 +33,25 @@ class TrainStep {
     AdamWOptions adamw;
     Graphs graphs = Graphs::off;
     bool split_weight_gradients = false;  ///< weight gradients as actions of their own
+    bool sequence_parallel = false;
+    PipelineOrder order = PipelineOrder::one_f_one_b;
+    int chunks = 1;  ///< parts of the model on each pipeline stage
+    int micros = 1;  ///< micro-batches of a step
   };
 
-  /// All references outlive the step. `scalars` is in device memory.
-  TrainStep(const Model& model, ParamStore& params, Communicator& tp, Setup setup, Stacks stacks, StepScalars* scalars);
+  /// All references outlive the step. `scalars` is in device memory. Absent stacks are dry ones, as many as it needs.
+  TrainStep(const Model& model, ParamStore& params, Mesh& mesh, Setup setup, std::optional<Stacks> stacks,
+            StepScalars* scalars);
 
-  /// One optimizer step over its micro-batches; their addresses are those of the first step.
+  /// One optimizer step over Setup::micros micro-batches; their addresses are those of the first step.
   void run(Stream& s, std::span<const Batch> micros);
   /// Loss and gradients only, left in the store.
   void gradients(Stream& s, std::span<const Batch> micros);
-  /// Adds the token losses and the number of labels of a batch to scalars->sums[1] and scalars->tokens.
+  /// Adds the token losses and the number of labels of a batch to scalars->sums[1] and scalars->tokens, on the ranks
+  /// that count them.
   void evaluate(Stream& s, const Batch& batch);
+  /// Whether this rank adds its loss to the step's: of the ranks of one batch, one does.
+  bool counts_loss() const;
 
   /// The stacks, with their peaks: what a dry step is run for. Ends the use of this object.
   Stacks take_stacks() && { return std::move(stacks_); }
@@ -60,32 +62,48 @@ class TrainStep {
   struct Place {
     bool first, last;
   };
+  /// A micro-batch in a chunk, from its forward pass to its last action.
+  struct Flight {
+    std::vector<Saved> saved;      // by unit
+    std::vector<int64_t> bottoms;  // top of the saved stack before each unit
+    Batch batch;
+    Tensor d;              // pipelines: the gradient on its way through the chunk, and then to the stage before
+    int64_t sent = 0;      // ticket of d
+    int64_t sent_out = 0;  // ticket of the chunk's output
+    WgradQueue wgrads;
+  };
 
-  Ctx context(Stream& s, Mode mode);
+  Ctx context(Stream& s, Mode mode, Stack& saved);
+  int part_of(const Action& a) const { return a.chunk * stages_ + stage_; }
+  bool is_first(int part) const { return part == 0; }
+  bool is_last(int part) const { return part + 1 == std::ssize(parts_); }
+  int neighbour(int step) const { return (stage_ + step + stages_) % stages_; }
+  int64_t rows(const Batch& batch) const;
   void whole(Stream& s, std::span<const Batch> micros);
-  void forward(Stream& s, const Batch& batch, Place place);
-  void backward(Stream& s, Place place);
+  void forward(Stream& s, const Action& a, int stack, const Batch& batch, Place place);
+  void backward(Stream& s, const Action& a, int stack, Place place);
   template <class F>
-  void region(Stream& s, Action::Kind kind, Unit u, Place place, F&& work);
+  void region(Stream& s, Action::Kind kind, Unit u, int stack, Place place, F&& work);
 
   const Model& model_;
   ParamStore& params_;
-  Communicator& tp_;
+  Mesh& mesh_;
   Setup setup_;
-  Stacks stacks_;
   StepScalars* scalars_;
-  WgradQueue wgrads_;
-  std::vector<Saved> saved_;      // by unit, of the micro-batch in flight
-  std::vector<int64_t> bottoms_;  // top of the saved stack before each unit
-  std::vector<Action> schedule_;
+  int stages_, stage_;
+  std::vector<UnitRange> parts_;  // of the model, in order; chunk c of this stage is parts_[c * stages_ + stage_]
+  std::vector<Action> actions_;
+  std::vector<int> stack_of_;  // each action's
+  Stacks stacks_;
+  std::vector<Flight> flights_;            // by saved stack
+  std::unique_ptr<Communicator> returns_;  // pipelines: the way of gradients, backwards; outputs go by the mesh's group
 
   Graphs replaying_ = Graphs::off;  // in this step
   bool warm_ = false;               // a step has run
   const Batch* captured_ = nullptr;
   Graph step_graph_;
-  std::vector<Graph> unit_graphs_;  // by kind, unit and place
+  std::vector<Graph> unit_graphs_;  // by kind, unit, stack and place
   std::optional<Stream> muted_;     // runs nothing
-  Batch held_;                      // the micro-batch in flight, where graphs of units find it
 };
 
 }  // namespace chiron

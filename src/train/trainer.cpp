@@ -112,7 +112,7 @@ void Trainer::allocate() {
   const Device device = stream_.device();
   try {
     params_ = std::make_unique<Replicated>(stream_, model_->params(), compute_dtype(options_), StateKind::training);
-    step_ = std::make_unique<TrainStep>(*model_, *params_, tp_, step_setup(options_, *model_),
+    step_ = std::make_unique<TrainStep>(*model_, *params_, mesh_, step_setup(options_, *model_),
                                         Stacks::like(plan_.stacks, device), scalars_.device());
     batches_ = std::make_unique<DeviceBatches>(device, loader_->options());
   } catch (const OutOfMemory& e) {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/log.h"
-#include "comm/communicator.h"
+#include "comm/mesh.h"
 #include "data/prefetcher.h"
 #include "optim/lr_schedule.h"
 #include "parallel/replicated.h"
@@ -62,7 +62,7 @@ class Trainer {
   std::unique_ptr<Loader> loader_, validation_;  // before the folder: bad data leaves no trace
   Plan plan_;                                    // so does too little memory
   RunFolder folder_;
-  SelfCommunicator tp_;
+  Mesh mesh_ = Mesh::single();
   Scalars scalars_;
   std::unique_ptr<ParamStore> params_;
   std::unique_ptr<TrainStep> step_;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/communicator.h"
+#include "comm/mesh.h"
 #include "data/loader.h"
 #include "data/synthetic.h"
 #include "parallel/replicated.h"
@@ -36,7 +36,7 @@ struct TinyRun {
     TrainStep::Setup setup = step_setup(options, *model);
     setup.split_weight_gradients = split_weight_gradients;
     // Planned dry with the same code, then allocated to the byte.
-    TrainStep dry(*model, params, tp, setup, Stacks::dry(), scalars.device());
+    TrainStep dry(*model, params, mesh, setup, std::nullopt, scalars.device());
     Stream dry_stream = Stream::dry(device);
     Stack tokens = Stack::dry(7);
     std::vector<Batch> planned_batches;
@@ -46,8 +46,8 @@ struct TinyRun {
     dry.run(dry_stream, planned_batches);
     dry.evaluate(dry_stream, planned_batches[0]);
     Stacks planned = std::move(dry).take_stacks();
-    saved_bytes = planned.saved.peak();
-    step = std::make_unique<TrainStep>(*model, params, tp, setup, Stacks::like(planned, s.device()), scalars.device());
+    saved_bytes = planned.saved_peak();
+    step = std::make_unique<TrainStep>(*model, params, mesh, setup, Stacks::like(planned, s.device()), scalars.device());
     step->set_poison(&s);
   }
 
@@ -84,7 +84,7 @@ struct TinyRun {
   Stream s;
   std::unique_ptr<Model> model;
   Replicated params;
-  SelfCommunicator tp;
+  Mesh mesh = Mesh::single();
   Scalars scalars;
   Loader loader;
   DeviceBatches batches;

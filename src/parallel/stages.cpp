@@ -1,0 +1,25 @@
+#include "parallel/stages.h"
+
+#include "base/error.h"
+
+namespace chiron {
+
+std::vector<UnitRange> cut_units(int units, int stages, int chunks) {
+  const int parts = stages * chunks;
+  if (parts > units)
+    throw ConfigError(
+        "parallel.pp {}{} cuts the model into {} parts, but it has {} units (embedding, {} layers, head): at most {} "
+        "stages would do",
+        stages, chunks > 1 ? fmt::format(" with {} chunks", chunks) : "", parts, units, units - 2, units / chunks);
+  // The longer parts lie in the middle: embedding and head are the costliest units.
+  const int small = units / parts, longer = units % parts, before = (parts - longer) / 2;
+  std::vector<UnitRange> ranges;
+  for (int p = 0, first = 0; p < parts; ++p) {
+    const int size = small + (p >= before && p < before + longer ? 1 : 0);
+    ranges.push_back({first, first + size});
+    first += size;
+  }
+  return ranges;
+}
+
+}  // namespace chiron
