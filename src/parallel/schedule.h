@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace chiron {
@@ -12,6 +14,10 @@ enum class PipelineOrder : uint8_t {
   interleaved,  ///< 1F1B over several chunks of the model per stage (Narayanan et al., "Megatron-LM", 2021, section 2.2)
   zero_bubble,  ///< 1F1B with weight gradients where a stage would wait (Qi et al., "Zero Bubble", 2023, ZB-H1)
 };
+
+constexpr std::array<std::string_view, 4> names_of(PipelineOrder) {
+  return {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+}
 
 /// One thing that a stage does for one micro-batch.
 struct Action {
