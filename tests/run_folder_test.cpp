@@ -318,6 +318,16 @@ TEST_F(RunFolders, LostOutputIsAnError) {
   EXPECT_EQ(shell(CHIRON_PROGRAM " --help > /dev/full").code, 4);
 }
 
+TEST_F(RunFolders, AnEvaluationIsNoPartOfTheSpeed) {
+  Outcome o = train({"training.eval_every=1", "training.eval_batches=1000"});
+  ASSERT_EQ(o.code, 0) << o.text;
+  for (const auto& line : metrics_of(run)) {
+    const double seconds = line["step_seconds"], other = line["other_seconds"];
+    EXPECT_GT(other, 10 * seconds);
+    EXPECT_NEAR(line["tokens_per_second"].get<double>() * seconds, 24, 1e-6);
+  }
+}
+
 TEST_F(RunFolders, ASignalEndsAnEvaluation) {
   Process run_process(
       {"train", config, "--out", run, "--set", "training.eval_every=1", "--set", "training.eval_batches=0"},

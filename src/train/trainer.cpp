@@ -211,10 +211,12 @@ ExitCode Trainer::run() {
   prefetcher_ = std::make_unique<Prefetcher>(*loader_, counters_.step);
   auto start = Clock::now();
   while (counters_.step < last) {
+    const auto begin = Clock::now();
     StepStats stats = step(counters_.step);
+    stats.seconds = seconds_since(begin);
     if (validation_ && (counters_.step % options_.training.eval_every == 0 || counters_.step == last))
       stats.validation_loss = validate(stop);
-    stats.seconds = seconds_since(start);
+    stats.other_seconds = seconds_since(start) - stats.seconds;
     start = Clock::now();
     if (log_.enabled(LogLevel::info)) progress.step(stats);
     metrics.write(stats);
