@@ -203,7 +203,10 @@ ExitCode Trainer::run() {
     log_.info("{} steps are done; set training.max_steps higher to go on", counters_.step);
     return ExitCode::done;
   }
-  StopSignal stop;
+  // A newline first: on a terminal the cursor stands behind the progress line and ^C.
+  StopSignal stop(options_.checkpoint.on_exit
+                      ? "\nfinishing the step, then saving; Ctrl-C again aborts\n"
+                      : "\nfinishing the step, without saving (checkpoint.on_exit); Ctrl-C again aborts\n");
   Metrics metrics(folder_.metrics(), counters_.step);
   Progress progress(
       std::cout, [] { return terminal_columns(STDOUT_FILENO); },
