@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cli/command.h"
+#include "train/bench.h"
 
 namespace chiron::cli {
 
@@ -17,10 +18,13 @@ struct BenchArgs {
   std::vector<std::string> sets;
   int64_t steps = 15;
   int64_t threads = 0;
+  bool json = false;
 
   void describe(Command& c);
 };
 
+/// Warns of a step that was faster than its products alone.
+void warn_if_busy(const StepBench& b, Log& log);
 /// Measures a training step, or the ops one by one.
 ExitCode bench(const BenchArgs& args);
 

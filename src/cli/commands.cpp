@@ -122,6 +122,7 @@ void BenchArgs::describe(Command& c) {
   c.value("--set", "OPTION=VALUE", sets, "Sets an option of it.");
   c.value("--steps", "N", steps, "Steps to time, of which the median is reported.").at_least(1);
   add_threads(c, threads);
+  c.flag("--json", json, "Prints JSON in place of a table.");
 }
 
 void DoctorArgs::describe(Command& c) {

@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/temp_dir.h"
+#include "cli/bench_command.h"
 #include "cli/config_command.h"
 #include "cli/help.h"
 #include "cli/man_command.h"
@@ -16,6 +18,8 @@
 namespace chiron::cli {
 namespace {
 
+using testing::AllOf;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -63,7 +67,8 @@ TEST(CommandLine, TheListOfCommandsAndOptionsIsFrozen) {
           "[--top-k K] [--top-p P] [--seed N] [--stop TEXT]... [--device DEVICE] [--threads N]",
           "chiron eval MODEL --data DIR... [--batch-size N] [--seq-len N] [--device DEVICE] [--threads N]",
           "chiron export RUN --to DIR", "chiron doctor [--selftest]",
-          "chiron bench [SUBJECT] [--config CONFIG] [--set OPTION=VALUE]... [--steps N] [--threads N]", "chiron man"));
+          "chiron bench [SUBJECT] [--config CONFIG] [--set OPTION=VALUE]... [--steps N] [--threads N] [--json]",
+          "chiron man"));
 }
 
 TEST(CommandLine, TheParserTakesWhatTheTableLists) {
@@ -201,9 +206,39 @@ TEST(CommandLine, TheProgramAnswersWithExitCodes) {
 }
 
 TEST(CommandLine, BenchSaysWhatItMeasures) {
-  Outcome o = chiron("bench --steps 1 --config " CHIRON_SOURCE_DIR "/configs/tiny.yaml");
+  const std::string tiny = "bench --steps 1 --config " CHIRON_SOURCE_DIR "/configs/tiny.yaml";
+  Outcome o = chiron(tiny);
   EXPECT_EQ(o.code, 0) << o.text;
-  EXPECT_THAT(o.text, StartsWith("measuring 1 steps of " CHIRON_SOURCE_DIR "/configs/tiny.yaml, "));
+  EXPECT_THAT(o.text, StartsWith("measuring 1 step of " CHIRON_SOURCE_DIR "/configs/tiny.yaml, "));
+  EXPECT_THAT(o.text, ContainsRegex("\nparameters  +120,576\nvocab size  +256\ntokens per step  +512\n"));
+  EXPECT_THAT(o.text, ContainsRegex("\nop  +calls  +milliseconds\n[a-z_]+  +[0-9]+  +[0-9.]+\n"));
+  Outcome json = shell(CHIRON_PROGRAM " " + tiny + " --json 2> /dev/null");
+  EXPECT_EQ(nlohmann::json::parse(json.text)["tokens_per_step"], 512) << json.text;
+}
+
+TEST(CommandLine, BenchTakesTheVocabularyThatTrainingWould) {
+  TempDir dir;
+  write_file(dir / "text.txt", "some words that are not many\n");
+  write_file(dir / "c.yaml",
+             "model: {num_layers: 1, d_model: 16, num_heads: 2}\ntraining: {batch_size: 2, seq_len: 8}\ndata: {train: " +
+                 dir / "data" + "}\n");
+  const std::string bench = "bench --steps 1 --json --config " + dir / "c.yaml";
+  Outcome missing = chiron(bench);
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.text, AllOf(HasSubstr(dir / "data"), HasSubstr("set model.vocab_size")));
+  ASSERT_EQ(chiron("prepare " + dir / "text.txt" + " --out " + dir / "data").code, 0);
+  EXPECT_THAT(chiron(bench).text, HasSubstr("\"vocab_size\": 256,"));
+}
+
+TEST(CommandLine, BenchWarnsOfABusyMachine) {
+  TempDir dir;
+  std::FILE* file = std::fopen((dir / "log").c_str(), "w");
+  Log log(LogLevel::info, 0, 1, file);
+  warn_if_busy({.step_seconds = 2, .products_seconds = 1, .product_flops = 1}, log);
+  EXPECT_EQ(read_file(dir / "log"), "");
+  warn_if_busy({.step_seconds = 1, .products_seconds = 2, .product_flops = 1}, log);
+  EXPECT_THAT(read_file(dir / "log"), HasSubstr("do not trust these figures"));
+  std::fclose(file);
 }
 
 TEST(CommandLine, ConfigCommands) {

@@ -16,6 +16,7 @@
 #include "train/memory.h"
 #include "train/scalars.h"
 #include "train/setup.h"
+#include "train/sources.h"
 #include "train/weights.h"
 
 namespace chiron {
@@ -128,15 +129,15 @@ class Stopwatch final : public Trace {
 
 }  // namespace
 
-StepBench bench_step(const Options& options, int64_t steps, Log& log) {
+StepBench bench_step(const Options& options, int64_t steps, Log& log, const BenchWatcher& watcher) {
   ThreadPool pool(static_cast<int>(options.run.threads));
   DeviceStream device = open_stream(options.run.device, pool, log);
   Stream& s = device.stream;
   s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
   if (!s.on_gpu() && compute_dtype(options) != DType::f32)
     throw ConfigError("bench step compares with float32 products: set training.use_amp: false");
-  const SyntheticOptions text{.vocab_size = std::max<int64_t>(8, options.model.vocab_size)};
-  const auto model = make_model(model_setup(options, text.vocab_size));
+  const auto model = make_model(model_setup(options, data_vocabulary(options)));
+  const SyntheticOptions text{.vocab_size = model->config().vocab_size};
   const Plan plan = make_plan(options, *model, s.device(), device.choices.get());
   check_memory(plan, options, *model, s.device(), log);
   tune_products(device, log);
@@ -166,6 +167,7 @@ StepBench bench_step(const Options& options, int64_t steps, Log& log) {
     });
   };
   StepBench result{.parameters = plan.parameters,
+                   .vocab_size = text.vocab_size,
                    .tokens_per_step = plan.tokens_per_step,
                    .threads = pool.size(),
                    .step_flops = plan.flops_per_token * static_cast<double>(plan.tokens_per_step)};
@@ -176,10 +178,12 @@ StepBench bench_step(const Options& options, int64_t steps, Log& log) {
   // BLIS's threads spin for a while after a product: the other side's turn comes when they sleep.
   constexpr auto kQuiet = std::chrono::milliseconds(100);
   int64_t n = 0;
+  watcher("warming up");
   for (; n < kWarmup; ++n) run(n);
   products.run();
   std::vector<double> step_times, product_times;
   for (int64_t i = 0; i < steps; ++i) {
+    watcher(fmt::format("step {} of {}", i + 1, steps));
     if (!s.on_gpu()) std::this_thread::sleep_for(kQuiet);
     run(n++);  // brings the caches into the state of a run of steps
     step_times.push_back(run(n++));
@@ -195,11 +199,12 @@ StepBench bench_step(const Options& options, int64_t steps, Log& log) {
   return result;
 }
 
-std::vector<OpBench> bench_ops(int threads) {
+std::vector<OpBench> bench_ops(int threads, const BenchWatcher& watcher) {
   ThreadPool pool(threads);
   Stream s({}, pool);
   std::vector<OpBench> results;
   for_each_op_case(CaseUse::bench, [&](const OpCase& c) {
+    watcher(c.op + ", " + c.name);
     const Timing t = time_case(c, DType::f32, s);
     results.push_back({c.op, c.name, t.seconds, t.bytes / t.seconds / 1e9, t.flops / t.seconds / 1e9});
   });
