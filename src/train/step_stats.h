@@ -12,7 +12,7 @@ struct StepStats {
   double loss = 0;        ///< mean over the valid tokens, nats
   double grad_norm = 0;   ///< before clipping
   double learning_rate = 0;
-  int64_t tokens = 0;  ///< tokens of this step
+  int64_t tokens = 0;                     ///< tokens of this step
   double seconds = 0;                     ///< of the step alone
   double other_seconds = 0;               ///< of what was done since the step before: its save, this one's evaluation
   double data_wait_seconds = 0;           ///< the part of `seconds` spent waiting for the batch
