@@ -108,6 +108,7 @@ TEST_F(RunFolders, WhatMayChangeIsTaken) {
     Outcome o = train({changed, fmt::format("training.max_steps={}", steps)});
     EXPECT_EQ(o.code, 0) << changed << ": " << o.text;
     EXPECT_EQ(metrics_of(run).size(), static_cast<size_t>(steps)) << changed;
+    EXPECT_THAT(o.text, HasSubstr(fmt::format("training.max_steps was {} and is {}", steps - 1, steps)));
   }
   EXPECT_THAT(read_file(run + "/config.yaml"), HasSubstr(fmt::format("max_steps: {}", steps)));
 }
