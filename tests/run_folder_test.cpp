@@ -97,8 +97,9 @@ TEST_F(RunFolders, WhatMayNotChangeIsRefusedWithTheDifference) {
 TEST_F(RunFolders, WhatMayChangeIsTaken) {
   ASSERT_EQ(train().code, 0);
   Outcome done = train();
+  EXPECT_EQ(done.text.find("training.max_steps was"), std::string::npos);
   EXPECT_EQ(done.code, 0);
-  EXPECT_THAT(done.text, HasSubstr("4 steps are done; set training.max_steps higher to go on"));
+  EXPECT_THAT(done.text, HasSubstr("done already: 4 steps; set training.max_steps higher to go on"));
   int64_t steps = 4;
   for (const char* changed :
        {"run.threads=2", "logging.level=DEBUG", "logging.every=1", "activations=keep_none", "activations={every: 2}",

@@ -92,8 +92,8 @@ Trainer::Trainer(Options options, bool fresh, Log& log)
   }
   choose_products();
   allocate();
-  log_.info("{}: {} parameters, {} tokens a step, {} of memory by plan", folder_.dir(), with_commas(plan_.parameters),
-            with_commas(plan_.tokens_per_step), bytes_text(plan_.total()));
+  log_.info("{}: {}, {} a step, {} of memory by plan", folder_.dir(), counted(plan_.parameters, "parameter"),
+            counted(plan_.tokens_per_step, "token"), bytes_text(plan_.total()));
   StepScalars scalars;
   scalars.loss_scale = loss_scaling(options_).first;
   scalars_.write(stream_, scalars);
@@ -200,7 +200,7 @@ bool Trainer::resume() {
 ExitCode Trainer::run() {
   const int64_t last = options_.training.max_steps;
   if (counters_.step >= last) {
-    log_.info("{} steps are done; set training.max_steps higher to go on", counters_.step);
+    log_.info("done already: {}; set training.max_steps higher to go on", counted(counters_.step, "step"));
     return ExitCode::done;
   }
   // A newline first: on a terminal the cursor stands behind the progress line and ^C.
@@ -230,7 +230,7 @@ ExitCode Trainer::run() {
   }
   progress.finish();
   if (counters_.step == last) {
-    log_.info("done: {} steps; the model is in {}", counters_.step, folder_.dir());
+    log_.info("done: {}; the model is in {}", counted(counters_.step, "step"), folder_.dir());
     return ExitCode::done;
   }
   log_.info("stopped by a signal after step {}{}; the same command goes on", counters_.step,
