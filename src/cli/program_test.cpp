@@ -213,14 +213,11 @@ TEST(CommandLine, TheProgramAnswersWithExitCodes) {
 }
 
 TEST(CommandLine, BenchSaysWhatItMeasures) {
-  const std::string tiny = "bench --steps 1 --config " CHIRON_SOURCE_DIR "/configs/tiny.yaml";
-  Outcome o = chiron(tiny);
+  Outcome o = chiron("bench --steps 1 --config " CHIRON_SOURCE_DIR "/configs/tiny.yaml");
   EXPECT_EQ(o.code, 0) << o.text;
   EXPECT_THAT(o.text, StartsWith("measuring 1 step of " CHIRON_SOURCE_DIR "/configs/tiny.yaml, "));
   EXPECT_THAT(o.text, ContainsRegex("\nparameters  +120,576\nvocab size  +256\ntokens per step  +512\n"));
   EXPECT_THAT(o.text, ContainsRegex("\nop  +calls  +milliseconds\n[a-z_]+  +[0-9]+  +[0-9.]+\n"));
-  Outcome json = shell(CHIRON_PROGRAM " " + tiny + " --json 2> /dev/null");
-  EXPECT_EQ(nlohmann::json::parse(json.text)["tokens_per_step"], 512) << json.text;
 }
 
 TEST(CommandLine, BenchTakesTheVocabularyThatTrainingWould) {
@@ -235,7 +232,8 @@ TEST(CommandLine, BenchTakesTheVocabularyThatTrainingWould) {
   EXPECT_EQ(missing.code, 2);
   EXPECT_THAT(missing.text, AllOf(HasSubstr(dir / "data"), HasSubstr("set model.vocab_size")));
   ASSERT_EQ(chiron("prepare " + dir / "text.txt" + " --out " + dir / "data").code, 0);
-  EXPECT_THAT(chiron(bench).text, HasSubstr("\"vocab_size\": 256,"));
+  Outcome json = shell("( " CHIRON_PROGRAM " " + bench + " 2> /dev/null )");
+  EXPECT_EQ(nlohmann::json::parse(json.text)["vocab_size"], 256) << json.text;
 }
 
 TEST(CommandLine, BenchWarnsOfABusyMachine) {
