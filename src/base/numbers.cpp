@@ -111,6 +111,10 @@ std::string with_commas(int64_t n) {
   return digits;
 }
 
+std::string counted(int64_t n, std::string_view word) {
+  return fmt::format("{} {}{}", with_commas(n), word, n == 1 ? "" : "s");
+}
+
 std::string bytes_text(int64_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
   double value = static_cast<double>(bytes);

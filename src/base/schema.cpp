@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/complaints.h"
 #include "base/hash.h"
 #include "base/spelling.h"
 
@@ -33,26 +34,27 @@ void Schema::read(const YamlNode& document) {
 }
 
 void Schema::read_group(const YamlNode& node, const std::string& prefix) {
-  for (size_t i = 0; i < node.keys.size(); ++i) {
-    const YamlNode &key = node.keys[i], &value = node.values[i];
-    // Dots would be a second spelling, which the search for keys that stand twice does not know.
-    if (key.text.find('.') != std::string::npos)
-      throw ConfigError("{}: {}{}: keys of a file have no dots, which are for --set; nest it: {}: {{{}: ...}}",
-                        key.place, prefix, key.text, key.text.substr(0, key.text.find('.')),
-                        key.text.substr(key.text.find('.') + 1));
-    std::string full = prefix + key.text;
-    if (Option* option = find(full)) {
-      option->set(value);
-      continue;
-    }
-    bool is_group = std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.key == full; });
-    if (!is_group) fail_unknown(key.place, prefix, key.text);
-    // A group whose options are all commented out reads as empty.
-    if (!value.is(YamlNode::Kind::map) && !value.is(YamlNode::Kind::empty)) {
-      throw ConfigError("{}: {} is a group of options, not a value ({})", value.place, full, value.shown());
-    }
-    read_group(value, full + ".");
+  Complaints complaints;
+  for (size_t i = 0; i < node.keys.size(); ++i)
+    complaints.collect([&] { read_entry(node.keys[i], node.values[i], prefix); });
+  complaints.raise();
+}
+
+void Schema::read_entry(const YamlNode& key, const YamlNode& value, const std::string& prefix) {
+  // Dots would be a second spelling, which the search for keys that stand twice does not know.
+  if (key.text.find('.') != std::string::npos)
+    throw ConfigError("{}: {}{}: keys of a file have no dots, which are for --set; nest it: {}: {{{}: ...}}", key.place,
+                      prefix, key.text, key.text.substr(0, key.text.find('.')),
+                      key.text.substr(key.text.find('.') + 1));
+  std::string full = prefix + key.text;
+  if (Option* option = find(full)) return option->set(value);
+  bool is_group = std::any_of(groups_.begin(), groups_.end(), [&](const Group& g) { return g.key == full; });
+  if (!is_group) fail_unknown(key.place, prefix, key.text);
+  // A group whose options are all commented out reads as empty.
+  if (!value.is(YamlNode::Kind::map) && !value.is(YamlNode::Kind::empty)) {
+    throw ConfigError("{}: {} is a group of options, not a value ({})", value.place, full, value.shown());
   }
+  read_group(value, full + ".");
 }
 
 void Schema::set(const std::string& assignment) {

@@ -88,7 +88,11 @@ YamlNode parse(const std::string& text, const std::string& name, bool with_posit
     }
     return copier.copy(documents[0]);
   } catch (const YAML::Exception& e) {
-    throw ConfigError("{}: this is no valid YAML: {}", copier.place(e.mark), e.msg);
+    std::string hint;
+    if (auto tab = text.find('\t'); tab != std::string::npos)
+      hint = fmt::format("; line {} has a tab, and YAML is indented with blanks",
+                         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(tab), '\n') + 1);
+    throw ConfigError("{}: this is no valid YAML: {}{}", copier.place(e.mark), e.msg, hint);
   }
 }
 

@@ -191,7 +191,7 @@ class Building {
 
 std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& o, const TextInputs& inputs,
                                             const std::vector<TextRange>& training) {
-  if (o.train_bpe == 0) return open_tokenizer(o.tokenizer);
+  if (o.train_bpe == 0) return open_tokenizer(o.tokenizer.empty() ? "byte" : o.tokenizer);
   BpeTrainer trainer;
   auto bytes_only = BpeTrainer().train(BpeTrainer::kSmallest);  // where text may be cut does not depend on the merges
   each_document_of(inputs, training, o.document_separator, [&](std::string_view document) {
@@ -211,7 +211,8 @@ PrepareReport prepare(const PrepareOptions& options) {
     throw ConfigError("the validation part {} must be 0 or more and less than 1", o.validation);
   if (o.shard_tokens < 1) throw ConfigError("a shard must hold at least 1 token, not {}", o.shard_tokens);
   if (o.train_bpe != 0 && o.train_bpe < BpeTrainer::kSmallest)
-    throw ConfigError("a BPE of {} tokens is too small: at least {}", o.train_bpe, BpeTrainer::kSmallest);
+    throw ConfigError("--train-bpe {}: allowed are {} (256 bytes and the end of text) and more, or 0", o.train_bpe,
+                      BpeTrainer::kSmallest);
   TextInputs inputs = find_text(o.inputs);
   auto [training, held_out] = split_text(inputs, o.validation, o.document_separator);
   if (training.empty() || (o.validation > 0 && held_out.empty()))

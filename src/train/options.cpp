@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/error.h"
+#include "base/complaints.h"
+#include "base/files.h"
 
 namespace chiron {
 
@@ -168,10 +169,12 @@ void refuse_without_effect(const Options& o) {
 
 /// Resolves and checks a model that is known.
 void settle_model(Options& o) {
-  refuse_without_effect(o);
+  Complaints complaints;
+  complaints.collect([&] { refuse_without_effect(o); });
   resolve(o.model);
   if (o.model.max_seq_len == 0) o.model.max_seq_len = o.training.seq_len;
-  validate(o);
+  complaints.collect([&] { validate(o); });
+  complaints.raise();
 }
 
 void validate_training(const Options& o) {
@@ -179,6 +182,12 @@ void validate_training(const Options& o) {
   if (t.lr_schedule == LrSchedule::wsd && t.num_decay_steps() > t.max_steps) {
     throw ConfigError("training.decay_steps is {} and training.max_steps {}: the decay cannot be longer than the run",
                       t.decay_steps, t.max_steps);
+  }
+  if (!o.model_pending && t.seq_len > o.model.max_seq_len) {
+    throw ConfigError(
+        "training.seq_len is {} and model.max_seq_len {}: the model cannot take such sequences; lower the "
+        "one or raise the other",
+        t.seq_len, o.model.max_seq_len);
   }
   if (o.run.device == DeviceChoice::cpu) refuse_float16(o);
   constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
@@ -225,23 +234,25 @@ void refuse_float16(const Options& o) {
 }
 
 void validate(const Options& o) {
-  validate_training(o);
-  validate_data(o.data);
-  if (o.model_pending) return;
-  validate(o.model);
-  if (o.training.seq_len > o.model.max_seq_len) {
-    throw ConfigError(
-        "training.seq_len is {} and model.max_seq_len {}: the model cannot take such sequences; lower the "
-        "one or raise the other",
-        o.training.seq_len, o.model.max_seq_len);
-  }
+  Complaints complaints;
+  complaints.collect([&] { validate_training(o); });
+  complaints.collect([&] { validate_data(o.data); });
+  if (!o.model_pending) complaints.collect([&] { validate(o.model); });
+  complaints.raise();
 }
 
 Options load_options(const std::string& file, const std::vector<std::string>& sets) {
+  if (directory_exists(file)) {
+    const std::string inside = file + "/config.yaml";
+    throw ConfigError("{} is a folder, and a configuration is a YAML file{}", file,
+                      file_exists(inside) ? "; that of this run is " + inside : "");
+  }
   Options o;
   Schema schema(o);
-  schema.read(read_yaml(file));
-  for (const std::string& assignment : sets) schema.set(assignment);
+  Complaints complaints;
+  complaints.collect([&] { schema.read(read_yaml(file)); });
+  for (const std::string& assignment : sets) complaints.collect([&] { schema.set(assignment); });
+  complaints.raise();
   fill_given(o, schema);
   if (o.run.dir.empty()) o.run.dir = (std::filesystem::path("runs") / std::filesystem::path(file).stem()).string();
   o.model_pending = !o.model.from.empty();
