@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -332,35 +331,6 @@ void fsync_directory(const std::string& path) {
   if (error && error != EINVAL) throw_io_error("fsync the directory", path, error);
 }
 
-MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  struct stat info;
-  int fd = open_to_read(path_, info);
-  size_ = static_cast<size_t>(info.st_size);
-  void* at = size_ ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
-  int error = at == MAP_FAILED ? errno : 0;
-  ::close(fd);
-  if (error) throw_io_error("map", path_, error);
-  data_ = static_cast<const std::byte*>(at);
-}
-
-MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
-void MappedFile::drop_pages() const {
-  if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
 FileReader::FileReader(std::string path) : path_(std::move(path)) {
   struct stat info;
   fd_ = open_to_read(path_, info);
@@ -375,18 +345,30 @@ FileReader::FileReader(FileReader&& other) noexcept
     : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
 
 void FileReader::read(int64_t offset, void* to, size_t bytes) const {
-  CHECK(offset >= 0 && offset + static_cast<int64_t>(bytes) <= size_);
+  CHECK(offset >= 0);
+  const int64_t end = offset + static_cast<int64_t>(bytes);
   for (auto* at = static_cast<char*>(to); bytes > 0;) {
     ssize_t n = ::pread(fd_, at, bytes, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_io_error("read", path_, errno);
     if (n == 0)
-      throw IoError("cannot read {}: it ends at byte {}, and had {} when it was opened: something has cut it short",
-                    path_, offset, size_);
+      throw IoError("cannot read {}: it ends at byte {}, and had at least {} before: something has cut it short", path_,
+                    offset, end);
     at += n;
     offset += n;
     bytes -= static_cast<size_t>(n);
   }
+}
+
+Hash128 FileReader::hash(int64_t offset) const {
+  Hasher hasher;
+  std::vector<char> piece(kBufferBytes);
+  for (; offset < size_; offset += std::ssize(piece)) {
+    piece.resize(std::min(piece.size(), static_cast<size_t>(size_ - offset)));
+    read(offset, piece.data(), piece.size());
+    hasher.update(piece.data(), piece.size());
+  }
+  return hasher.digest();
 }
 
 bool FileLock::in_place() const {

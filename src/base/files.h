@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -106,28 +105,8 @@ void remove_unfinished(const std::string& path);
 /// Makes creations, renames and removals in this directory durable.
 void fsync_directory(const std::string& path);
 
-/// A file's bytes, read-only, mapped into memory. The file may be replaced meanwhile (by rename), but not shortened.
-class MappedFile {
- public:
-  explicit MappedFile(std::string path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-
-  const std::string& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  const std::byte* data() const { return data_; }
-  int64_t size() const { return static_cast<int64_t>(size_); }
-  /// What was read of it no longer counts as this process's memory; reading it again brings it back.
-  void drop_pages() const;
-
- private:
-  std::string path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-/// A file open for reading at any place, by any number of threads.
+/// A file open for reading at any place, by any number of threads. It may be replaced meanwhile, by rename. One that is
+/// cut short is an IoError of the read; were it mapped into memory, it would be a crash.
 class FileReader {
  public:
   explicit FileReader(std::string path);
@@ -138,8 +117,10 @@ class FileReader {
   const std::string& path() const { return path_; }
   /// Bytes when it was opened.
   int64_t size() const { return size_; }
-  /// `bytes` bytes from `offset` on, which size() includes; IoError also if the file has become shorter.
+  /// `bytes` bytes from `offset` on; IoError also if the file ends before.
   void read(int64_t offset, void* to, size_t bytes) const;
+  /// XXH3-128 of the bytes from `offset` up to size().
+  Hash128 hash(int64_t offset = 0) const;
 
  private:
   std::string path_;

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -98,7 +97,6 @@ TEST_F(Files, ErrorsNameFileActionAndReason) {
   EXPECT_THAT(message_of<IoError>([&] { read_file(dir / "none"); }),
               AllOf(HasSubstr("cannot open"), HasSubstr("/none"), HasSubstr("No such file")));
   EXPECT_THAT(message_of<IoError>([&] { read_file(dir.path()); }), HasSubstr("directory"));
-  EXPECT_THAT(message_of<IoError>([&] { MappedFile(dir.path()); }), HasSubstr("directory"));
   EXPECT_THAT(message_of<IoError>([&] { write_file(dir / "no/such", "x"); }),
               AllOf(HasSubstr("no/such"), HasSubstr("No such file")));
   write_file(dir / "file", "12345");
@@ -135,45 +133,6 @@ TEST(FilePaths, Parent) {
   EXPECT_EQ(parent_directory("/a"), "/");
   EXPECT_EQ(parent_directory("/"), "/");
   EXPECT_EQ(parent_directory("a"), ".");
-}
-
-TEST_F(Files, MappedFileShowsTheBytes) {
-  write_file(dir / "a", "hello");
-  write_file(dir / "empty", "");
-  MappedFile a(dir / "a"), empty(dir / "empty");
-  EXPECT_EQ(empty.size(), 0);
-  EXPECT_EQ(a.size(), 5);
-  write_file(dir / "a", "other");
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(a.data()), 5), "hello") << "a replaced file stays as mapped";
-  MappedFile moved = std::move(a);
-  EXPECT_EQ(moved.bytes().size(), 5u);
-  EXPECT_EQ(a.size(), 0);
-  empty = std::move(moved);
-  EXPECT_EQ(static_cast<char>(empty.bytes()[4]), 'o');
-}
-
-/// Pages of files that this process has in memory, in bytes.
-int64_t mapped_bytes() {
-  int64_t total = 0, resident = 0, shared = 0;
-  std::ifstream("/proc/self/statm") >> total >> resident >> shared;
-  return shared * sysconf(_SC_PAGESIZE);
-}
-
-TEST_F(Files, MappedFileGivesPagesBack) {
-  constexpr int64_t kSize = 16 << 20;
-  write_file(dir / "a", std::string(kSize, 'x'));
-  MappedFile file(dir / "a");
-  auto sum = [&] {
-    int64_t n = 0;
-    for (std::byte b : file.bytes()) n += static_cast<int64_t>(b);
-    return n;
-  };
-  const int64_t before = mapped_bytes();
-  EXPECT_EQ(sum(), kSize * 'x');
-  EXPECT_GT(mapped_bytes(), before + kSize / 2);
-  file.drop_pages();
-  EXPECT_LT(mapped_bytes(), before + kSize / 8);
-  EXPECT_EQ(sum(), kSize * 'x');
 }
 
 TEST_F(Files, LockRefusesASecondAndNamesTheFirst) {
@@ -261,10 +220,22 @@ TEST_F(Files, AReaderOfAFileThatIsCutShortSaysSo) {
   EXPECT_EQ(std::string(bytes, 4), "6789");
   ASSERT_EQ(truncate(path.c_str(), 8), 0);
   EXPECT_THAT(message_of<IoError>([&] { file.read(6, bytes, 4); }),
-              AllOf(HasSubstr(path), HasSubstr("ends at byte 8, and had 10")));
+              AllOf(HasSubstr(path), HasSubstr("ends at byte 8, and had at least 10")));
+  EXPECT_THAT(message_of<IoError>([&] { file.hash(); }), HasSubstr("ends at byte 8, and had at least 10"));
   file.read(4, bytes, 4);
   EXPECT_THAT(message_of<IoError>([&] { FileReader(dir / "none"); }), HasSubstr(dir / "none"));
   EXPECT_THAT(message_of<IoError>([&] { FileReader(dir.path()); }), HasSubstr("directory"));
+}
+
+TEST_F(Files, AReaderHashesAndOutlivesAReplacedFile) {
+  const std::string path = dir / "a", text(700'001, 'x');
+  write_file(path, text);
+  FileReader first(path), file = std::move(first);
+  write_file(path, "other");
+  EXPECT_EQ(file.hash(), hash128(text));
+  EXPECT_EQ(file.hash(700'000), hash128("x"));
+  EXPECT_EQ(file.hash(700'001), hash128(""));
+  EXPECT_EQ(FileReader(path).hash(), hash128("other"));
 }
 
 TEST_F(Files, ExchangedPathsHoldEachOthersContent) {

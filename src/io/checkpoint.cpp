@@ -46,18 +46,16 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
   step_ = manifest.step;
   for (const FileRecord& record : manifest.files) {
     std::string file = fmt::format("{}/{}", path, record.name);
-    MappedFile bytes(file);
-    if (hash128(bytes.data(), static_cast<size_t>(bytes.size())) != record.hash)
+    const bool shard = record.name.starts_with("shard-");
+    std::string text = shard ? "" : read_file(file);
+    if ((shard ? FileReader(file).hash() : hash128(text)) != record.hash)
       throw DataError("{} is damaged: its bytes do not have the hash that {} gives", file, kManifest);
-    if (record.name.starts_with("shard-")) {
+    if (shard)
       add_shard(record.name);
-    } else {
-      std::string text(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(bytes.size()));
-      if (record.name == kState)
-        state_ = std::make_unique<nlohmann::json>(parse_json(text, file));
-      else
-        extra_.emplace(record.name, std::move(text));
-    }
+    else if (record.name == kState)
+      state_ = std::make_unique<nlohmann::json>(parse_json(text, file));
+    else
+      extra_.emplace(record.name, std::move(text));
   }
   if (!state_) throw DataError("{}/{}: no {} is listed", path, kManifest, kState);
 }

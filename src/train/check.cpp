@@ -5,6 +5,7 @@
 #include <map>
 
 #include "data/loader.h"
+#include "io/box_copy.h"
 #include "io/safetensors.h"
 #include "io/tensor_files.h"
 #include "train/device_batch.h"
@@ -46,12 +47,10 @@ class Dump {
     if (tensor.dtype != DType::i64 || shape.rank != 2 || shape.numel() == 0)
       throw DataError("{}: {} is {} {}, expected I64 of two dimensions, not empty", file_.path(), name, tensor.type,
                       shape.str());
-    std::vector<int32_t> out(static_cast<size_t>(shape.numel()));
-    for (size_t i = 0; i < out.size(); ++i) {
-      int64_t id;
-      std::memcpy(&id, tensor.data + i * sizeof id, sizeof id);
-      out[i] = static_cast<int32_t>(std::clamp<int64_t>(id, INT32_MIN, INT32_MAX));
-    }
+    std::vector<int64_t> stored(static_cast<size_t>(shape.numel()));
+    tensor.read(0, stored.data(), tensor.bytes);
+    std::vector<int32_t> out;
+    for (int64_t id : stored) out.push_back(static_cast<int32_t>(std::clamp<int64_t>(id, INT32_MIN, INT32_MAX)));
     return out;
   }
 
@@ -64,11 +63,6 @@ class Dump {
   }
 
  private:
-  static Box whole(const Shape& shape) {
-    Shape zero = shape;
-    std::fill(zero.dims.begin(), zero.dims.end(), 0);
-    return {zero, shape};
-  }
   const StoredTensor& at(const std::string& name) {
     asked_.insert(std::ranges::lower_bound(asked_, name), name);
     return file_.at(name);
