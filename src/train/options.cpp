@@ -148,21 +148,11 @@ void fill_given(Options& o, const Schema& schema) {
 
 /// Refuses what was given and would have no effect with this family.
 void refuse_without_effect(const Options& o) {
-  if (o.model.family != Family::gpt2) return;
-  const std::pair<const char*, bool> biases[] = {{"model.attention_bias", o.model.attention_bias},
-                                                 {"model.mlp_bias", o.model.mlp_bias}};
-  for (auto [key, value] : biases) {
-    const auto* given = find_given(o, key);
-    if (given && !value) throw ConfigError("{}: {}: false: gpt2 always has biases; leave it out", given->place, key);
-  }
+  constexpr std::string_view kModel = "model.";
   for (const auto& given : o.given) {
-    // A dump names all options; what it says of rope then is the default.
-    if (given.key.starts_with("model.rope.") && o.model.rope != RopeConfig{}) {
-      throw ConfigError(
-          "{}: {}: gpt2 has learned positions and no rotary embedding; leave it out, or take "
-          "model.family: llama",
-          given.place, given.key);
-    }
+    if (!given.key.starts_with(kModel)) continue;
+    const std::string why = why_without_effect(o.model, std::string_view(given.key).substr(kModel.size()));
+    if (!why.empty()) throw ConfigError("{}: {}: {}", given.place, given.key, why);
   }
 }
 
