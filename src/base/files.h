@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,6 +74,8 @@ class FileWriter {
 
 /// Writes a whole file, all or nothing, durable on return.
 void write_file(const std::string& path, std::string_view content);
+/// Writes a file in place and waits until the disk has it: for one in a folder that is itself still temporary.
+void write_synced(const std::string& path, std::string_view content);
 /// The whole file. Throws IoError also when it is larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 31);
 
@@ -126,33 +127,6 @@ class FileReader {
   std::string path_;
   int fd_ = -1;
   int64_t size_ = 0;
-};
-
-/// An exclusive lock, held as long as this object and the process live: a killed process leaves none behind. The file
-/// holds the owner's process id and stays when the lock goes; the owner may remove it before. Excludes threads of one
-/// process from each other too.
-class FileLock {
- public:
-  /// Throws IoError, naming the process that holds it, if the lock is taken.
-  explicit FileLock(const std::string& path);
-  /// Waits until the lock is free.
-  static FileLock wait(const std::string& path);
-  /// Nothing if the lock is taken.
-  static std::optional<FileLock> attempt(const std::string& path);
-  ~FileLock();
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&&) = delete;
-
-  /// Whether the file that is locked is still the one at its path: not removed, moved or replaced.
-  bool in_place() const;
-
- private:
-  FileLock() = default;
-  /// Whether the lock was taken; throws on all other failures.
-  bool take(const std::string& path, bool wait);
-
-  std::string path_;
-  int fd_ = -1;
 };
 
 }  // namespace chiron

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file_lock.h"
 #include "data/text_input.h"
 #include "data/token_set.h"
 #include "text/bpe_train.h"

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error_testing.h"
+#include "base/file_lock.h"
 #include "base/temp_dir.h"
 #include "data/testing.h"
 #include "data/text_input.h"

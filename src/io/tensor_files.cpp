@@ -108,10 +108,7 @@ void write_tensor_files(const std::string& dir, std::span<const StatePart> parts
     write_one(in(dir, name), std::move(files[i]));
   }
   nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}};
-  FileWriter out(in(dir, kIndex));
-  out.write(index.dump(2) + "\n");
-  out.sync();
-  out.close();
+  write_synced(in(dir, kIndex), index.dump(2) + "\n");
 }
 
 }  // namespace chiron
