@@ -70,9 +70,8 @@ ExitCode config_init(const ConfigInitArgs& args) {
     print(text);
     return ExitCode::done;
   }
-  if (file_exists(args.file) || directory_exists(args.file)) {
+  if (file_exists(args.file) || directory_exists(args.file))
     throw ConfigError("{} exists; choose another name or remove it", args.file);
-  }
   write_file(args.file, text);
   print("wrote " + args.file + "; next: chiron train " + args.file + "\n");
   return ExitCode::done;

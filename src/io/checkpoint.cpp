@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 
 #include "base/error.h"
@@ -95,9 +96,8 @@ std::string Checkpoint::extra(const std::string& name) const {
 }
 
 std::vector<std::string> Checkpoint::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, stored] : tensors_) names.push_back(name);
-  return names;
+  const auto names = std::views::keys(tensors_);
+  return {names.begin(), names.end()};
 }
 
 const Checkpoint::Stored& Checkpoint::at(const std::string& name) const {
@@ -109,8 +109,8 @@ const Checkpoint::Stored& Checkpoint::at(const std::string& name) const {
 Shape Checkpoint::shape(const std::string& name) const { return at(name).global; }
 
 void Checkpoint::check_names(std::span<const std::string> wanted) const {
-  std::set<std::string> rest;
-  for (const auto& [name, stored] : tensors_) rest.insert(name);
+  const auto names = std::views::keys(tensors_);
+  std::set<std::string> rest(names.begin(), names.end());
   std::vector<std::string> missing;
   for (const std::string& name : wanted) {
     if (!tensors_.contains(name)) missing.push_back(name);

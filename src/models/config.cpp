@@ -79,30 +79,26 @@ void ModelConfig::describe(Schema& s) {
 void resolve(ModelConfig& c) {
   if (c.num_kv_heads == 0) c.num_kv_heads = c.num_heads;
   if (c.head_dim == 0 && c.d_model % c.num_heads == 0) c.head_dim = c.d_model / c.num_heads;
-  for (double* p : {&c.embedding_dropout, &c.attention_dropout, &c.residual_dropout}) {
+  for (double* p : {&c.embedding_dropout, &c.attention_dropout, &c.residual_dropout})
     if (*p == ModelConfig::kAsDropout) *p = c.dropout;
-  }
   entry_of(c.family).fill_defaults(c);
 }
 
 void validate(const ModelConfig& c) {
   entry_of(c.family).check(c);
-  if (c.head_dim == 0) {
+  if (c.head_dim == 0)
     throw ConfigError(
         "model.num_heads {} does not divide model.d_model {}: choose sizes that divide, or give model.head_dim",
         c.num_heads, c.d_model);
-  }
-  if (c.head_dim > kMaxHeadDim) {
+  if (c.head_dim > kMaxHeadDim)
     throw ConfigError(
         "model.head_dim is {} (model.d_model / model.num_heads unless given): at most {}; take more heads", c.head_dim,
         kMaxHeadDim);
-  }
-  if (c.num_heads % c.num_kv_heads != 0) {
+  if (c.num_heads % c.num_kv_heads != 0)
     throw ConfigError(
         "model.num_kv_heads {} does not divide model.num_heads {}: each key and value head serves equally "
         "many heads",
         c.num_kv_heads, c.num_heads);
-  }
   struct Named {
     const char* name;
     double value;
@@ -110,10 +106,9 @@ void validate(const ModelConfig& c) {
   for (auto [name, value] :
        {Named{"embedding_dropout", c.embedding_dropout}, Named{"attention_dropout", c.attention_dropout},
         Named{"residual_dropout", c.residual_dropout}}) {
-    if (value < 0) {
+    if (value < 0)
       throw ConfigError("model.{} is {}: allowed are probabilities from 0 to below 1, and -1 for that of model.dropout",
                         name, value);
-    }
   }
 }
 

@@ -173,31 +173,25 @@ void fill_defaults(ModelConfig& c) {
 }
 
 void check(const ModelConfig& c) {
-  if (c.num_kv_heads != c.num_heads) {
+  if (c.num_kv_heads != c.num_heads)
     throw ConfigError(
         "model.num_kv_heads is {} and model.num_heads {}: gpt2 has one key and value head per head; leave "
         "num_kv_heads out, or take model.family: llama",
         c.num_kv_heads, c.num_heads);
-  }
-  if (c.d_model % c.num_heads != 0) {
+  if (c.d_model % c.num_heads != 0)
     throw ConfigError("model.num_heads {} does not divide model.d_model {}: choose sizes that divide", c.num_heads,
                       c.d_model);
-  }
-  if (c.head_dim * c.num_heads != c.d_model) {
+  if (c.head_dim * c.num_heads != c.d_model)
     throw ConfigError("model.head_dim is {}: with gpt2 it is model.d_model / model.num_heads = {} / {}; leave it out",
                       c.head_dim, c.d_model, c.num_heads);
-  }
-  if (c.activation == MlpActivation::silu) {
+  if (c.activation == MlpActivation::silu)
     throw ConfigError("model.activation is silu: gpt2 takes gelu_tanh or gelu_erf; silu belongs to llama");
-  }
-  if (c.sliding_window != 0) {
+  if (c.sliding_window != 0)
     throw ConfigError("model.sliding_window is {}: gpt2 has none; take 0 or model.family: llama", c.sliding_window);
-  }
-  if (c.rope != RopeConfig{}) {
+  if (c.rope != RopeConfig{})
     throw ConfigError(
         "model.rope is given, but gpt2 has learned positions; leave model.rope out, or take "
         "model.family: llama");
-  }
 }
 
 /// For the rope of a dump, which names all options, that is the default's.

@@ -223,23 +223,20 @@ void fill_defaults(ModelConfig& c) {
 }
 
 void check(const ModelConfig& c) {
-  if (c.head_dim % 2 != 0) {
+  if (c.head_dim % 2 != 0)
     throw ConfigError(
         "model.head_dim is {} (model.d_model / model.num_heads unless given): rotary embedding turns pairs, "
         "so it must be even; choose another model.num_heads or give model.head_dim",
         c.head_dim);
-  }
-  if (c.activation != MlpActivation::silu) {
+  if (c.activation != MlpActivation::silu)
     throw ConfigError("model.activation is {}: llama takes silu; the GELUs belong to gpt2",
                       names_of(c.activation)[static_cast<size_t>(c.activation)]);
-  }
   const RopeConfig& r = c.rope;
-  if (r.scaling == RopeType::none && r.factor != 1) {
+  if (r.scaling == RopeType::none && r.factor != 1)
     throw ConfigError(
         "model.rope.factor is {}, but model.rope.scaling: default stretches nothing; take factor 1, or "
         "scaling linear or llama3",
         r.factor);
-  }
   if (r.scaling == RopeType::llama3 &&
       static_cast<float>(r.low_freq_factor) >= static_cast<float>(r.high_freq_factor)) {
     throw ConfigError(

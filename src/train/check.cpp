@@ -86,15 +86,7 @@ std::map<std::string, Whole> gather(Stream& s, const std::vector<StatePart>& par
     all[part.name].shape = part.global;
     Values& to = all[part.name].values;
     to.resize(static_cast<size_t>(part.global.numel()));
-    const int64_t cols = part.global[part.global.rank - 1];
-    const int64_t row0 = part.global.rank == 2 ? part.part.offset[0] : 0;
-    const int64_t col0 = part.part.offset[part.global.rank - 1];
-    const auto* from = part.data.data<float>();
-    for (int64_t r = 0; r < part.data.rows; ++r)
-      for (int64_t c = 0; c < part.data.cols; ++c) {
-        const int64_t at = part.transposed ? (row0 + c) * cols + col0 + r : (row0 + r) * cols + col0 + c;
-        to[static_cast<size_t>(at)] = from[r * part.data.ld + c];
-      }
+    copy_box(box_view(reinterpret_cast<uintptr_t>(to.data()), DType::f32, whole(part.global)), box_view(part));
   }
   return all;
 }

@@ -141,9 +141,8 @@ const Options::Given* find_given(const Options& o, std::string_view key) {
 }
 
 void fill_given(Options& o, const Schema& schema) {
-  for (const auto& option : schema.options()) {
+  for (const auto& option : schema.options())
     if (!option->place().empty()) o.given.push_back({option->key(), option->place()});
-  }
 }
 
 /// Refuses what was given and would have no effect with this family.
@@ -166,10 +165,9 @@ void settle_model(Options& o) {
 
 void validate_training(const Options& o) {
   const TrainingOptions& t = o.training;
-  if (t.lr_schedule == LrSchedule::wsd && t.num_decay_steps() > t.max_steps) {
+  if (t.lr_schedule == LrSchedule::wsd && t.num_decay_steps() > t.max_steps)
     throw ConfigError("training.decay_steps is {} and training.max_steps {}: the decay cannot be longer than the run",
                       t.decay_steps, t.max_steps);
-  }
   if (o.run.device == DeviceChoice::cpu) refuse_float16(o);
   constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
   int64_t tokens = 0;
@@ -183,18 +181,15 @@ void validate_training(const Options& o) {
 }
 
 void validate_data(const DataOptions& d) {
-  if (d.synthetic && !d.train.empty()) {
+  if (d.synthetic && !d.train.empty())
     throw ConfigError("data.synthetic is true and data.train names {}: take one of them", d.train[0]);
-  }
-  if (d.synthetic && !d.validation.empty()) {
+  if (d.synthetic && !d.validation.empty())
     throw ConfigError(
         "data.synthetic is true, which brings its own validation data, and data.validation names {}: take "
         "one of them",
         d.validation[0]);
-  }
-  if (!d.synthetic && d.train.empty()) {
+  if (!d.synthetic && d.train.empty())
     throw ConfigError("data.train is empty: name a folder that `chiron prepare` wrote, or take data.synthetic: true");
-  }
   for (const auto* list : {&d.train, &d.validation}) {
     const char* key = list == &d.train ? "data.train" : "data.validation";
     for (auto at = list->begin(); at != list->end(); ++at) {
@@ -219,12 +214,11 @@ void validate(const Options& o) {
   validate_data(o.data);
   if (o.model_pending) return;
   validate(o.model);
-  if (o.training.seq_len > o.model.max_seq_len) {
+  if (o.training.seq_len > o.model.max_seq_len)
     throw ConfigError(
         "training.seq_len is {} and model.max_seq_len {}: the model cannot take such sequences; lower the "
         "one or raise the other",
         o.training.seq_len, o.model.max_seq_len);
-  }
 }
 
 Options load_options(const std::string& file, const std::vector<std::string>& sets) {
