@@ -68,9 +68,8 @@ ExitCode config_init(const ConfigInitArgs& args) {
     fmt::print("{}", text);
     return ExitCode::done;
   }
-  if (file_exists(args.file) || directory_exists(args.file)) {
+  if (file_exists(args.file) || directory_exists(args.file))
     throw ConfigError("{} exists; choose another name or remove it", args.file);
-  }
   write_file(args.file, text);
   fmt::print("wrote {}; next: {} train {}\n", args.file, program_invocation_name, args.file);
   return ExitCode::done;
