@@ -57,24 +57,27 @@ TEST(Allocation, NoneInAStep) {
     for (double dropout : {0.0, 0.1})
       for (bool amp : {false, true})
         for (const Activations& a : {Activations{.kind = Kind::keep_all}, Activations{.kind = Kind::keep_none},
-                                     Activations{.kind = Kind::keep, .slots = {"qkv", "att"}}}) {
-          Options o = tiny_options(family);
-          o.model.dropout = o.model.embedding_dropout = o.model.attention_dropout = o.model.residual_dropout = dropout;
-          o.training.use_amp = amp;
-          o.training.loss_chunk = amp ? 50 : 0;
-          o.data.document_mask = amp;
-          o.activations = a;
-          TinyRun run(o, 2);
-          for (int64_t n = 0; n < 2; ++n) {
-            run.run(n);
-            run.loader.fill(n, run.host);
+                                     Activations{.kind = Kind::keep, .slots = {"qkv", "att"}}})
+          for (bool deferred : {false, true}) {
+            Options o = tiny_options(family);
+            o.model.dropout = o.model.embedding_dropout = o.model.attention_dropout = o.model.residual_dropout =
+                dropout;
+            o.training.use_amp = amp;
+            o.training.loss_chunk = amp ? 50 : 0;
+            o.data.document_mask = amp;
+            o.activations = a;
+            TinyRun run(o, 2, deferred);
+            for (int64_t n = 0; n < 2; ++n) {
+              run.run(n);
+              run.loader.fill(n, run.host);
+            }
+            const auto batches = run.batches.upload(run.s, run.host.micros);
+            const std::string what =
+                fmt::format("{} dropout {} amp {} {} deferred {}", names_of(family)[static_cast<size_t>(family)],
+                            dropout, amp, a.yaml(), deferred);
+            expect_no_allocation(what, [&] { run.step->run(run.s, batches); });
+            expect_no_allocation(what + ", evaluation", [&] { run.step->evaluate(run.s, batches[0]); });
           }
-          const auto batches = run.batches.upload(run.s, run.host.micros);
-          const std::string what = fmt::format("{} dropout {} amp {} {}", names_of(family)[static_cast<size_t>(family)],
-                                               dropout, amp, a.yaml());
-          expect_no_allocation(what, [&] { run.step->run(run.s, batches); });
-          expect_no_allocation(what + ", evaluation", [&] { run.step->evaluate(run.s, batches[0]); });
-        }
 }
 
 TEST(Allocation, NoneInTheLoader) {

@@ -217,6 +217,35 @@ void require_whole_rotation(const JsonObject& json) {
   if (const double share = json.number(kKey, 1); share != 1) hf::refuse(json, kKey, fmt::format("{}", share), "1");
 }
 
+void fill_defaults(ModelConfig& c) {
+  if (c.d_ff == 0) c.d_ff = (8 * c.d_model + 191) / 192 * 64;  // 8/3 d_model
+  if (c.activation == MlpActivation::family) c.activation = MlpActivation::silu;
+}
+
+void check(const ModelConfig& c) {
+  if (c.head_dim % 2 != 0)
+    throw ConfigError(
+        "model.head_dim is {} (model.d_model / model.num_heads unless given): rotary embedding turns pairs, "
+        "so it must be even; choose another model.num_heads or give model.head_dim",
+        c.head_dim);
+  if (c.activation != MlpActivation::silu)
+    throw ConfigError("model.activation is {}: llama takes silu; the GELUs belong to gpt2",
+                      names_of(c.activation)[static_cast<size_t>(c.activation)]);
+  const RopeConfig& r = c.rope;
+  if (r.scaling == RopeType::none && r.factor != 1)
+    throw ConfigError(
+        "model.rope.factor is {}, but model.rope.scaling: default stretches nothing; take factor 1, or "
+        "scaling linear or llama3",
+        r.factor);
+  if (r.scaling == RopeType::llama3 &&
+      static_cast<float>(r.low_freq_factor) >= static_cast<float>(r.high_freq_factor)) {
+    throw ConfigError(
+        "model.rope.low_freq_factor is {} and model.rope.high_freq_factor {}: the low one must be the "
+        "smaller",
+        r.low_freq_factor, r.high_freq_factor);
+  }
+}
+
 constexpr hf::Key kKeys[] = {{"vocab_size", "vocab_size"},
                              {"d_model", "hidden_size"},
                              {"d_ff", "intermediate_size"},
@@ -321,9 +350,15 @@ ModelConfig read_config(const JsonObject& json) {
 
 const FamilyEntry& llama_family() {
   static const FamilyEntry entry{
-      Family::llama,      "llama",
-      "LlamaForCausalLM", kKeys,
-      read_config,        [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Llama>(s); }};
+      .family = Family::llama,
+      .title = "Llama 2 and 3",
+      .model_type = "llama",
+      .architecture = "LlamaForCausalLM",
+      .keys = kKeys,
+      .fill_defaults = fill_defaults,
+      .check = check,
+      .read_config = read_config,
+      .make = [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Llama>(s); }};
   return entry;
 }
 

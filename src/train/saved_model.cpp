@@ -6,6 +6,7 @@
 #include "io/checkpoint.h"
 #include "parallel/replicated.h"
 #include "train/hf_model.h"
+#include "train/options.h"
 #include "train/weights.h"
 
 namespace chiron {
@@ -48,7 +49,16 @@ SavedModel open_folder(Stream& s, const std::string& path, SavedModel::Use use, 
 }  // namespace
 
 SavedModel open_model(Stream& s, const std::string& path, SavedModel::Use use, Log& log) {
-  if (!directory_exists(path)) throw DataError("{}: no such folder", path);
+  if (!directory_exists(path)) {
+    std::string hint;
+    try {
+      if (path.ends_with(".yaml"))
+        hint = fmt::format("; this configuration's run goes to {}", load_options(path).run.dir);
+    } catch (const Error&) {  // no configuration
+    }
+    throw DataError("{}: {}; give a run's folder, or a model's in the layout of Hugging Face{}", path,
+                    file_exists(path) ? "is a file" : "no such folder", hint);
+  }
   if (file_exists(path + "/COMPLETE")) return open_checkpoint(s, path, use);
   if (directory_exists(path + "/checkpoints")) {
     std::vector<std::string> skipped;

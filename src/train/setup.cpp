@@ -55,7 +55,10 @@ ModelSetup model_setup(const Options& options, int64_t data_vocab, const Mesh& m
   setup.config = options.model;
   if (setup.config.vocab_size == 0) setup.config.vocab_size = data_vocab;
   if (setup.config.vocab_size == 0)
-    throw ConfigError("model.vocab_size is 0, and no data set names a vocabulary: set it, or data.train");
+    throw ConfigError(
+        "model.vocab_size is 0, so that it comes from the data, and there is no data set {}: set model.vocab_size, or "
+        "prepare the data",
+        options.data.train.empty() ? "in data.train" : options.data.train[0]);
   if (setup.config.vocab_size < data_vocab)
     throw ConfigError("model.vocab_size is {}, but the data has {} tokens: set it to {} or more, or to 0",
                       setup.config.vocab_size, data_vocab, data_vocab);

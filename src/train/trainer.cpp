@@ -113,8 +113,8 @@ Trainer::Trainer(Options options, bool fresh, Log& log, Communicator& world)
   world_.barrier(stream_);  // the first rank has the folder
   choose_products();
   allocate();
-  log_.info("{}: {} parameters, {} tokens a step, {} of memory by plan", folder_.dir(), with_commas(plan_.parameters),
-            with_commas(plan_.tokens_per_step), bytes_text(plan_.total()));
+  log_.info("{}: {}, {} a step, {} of memory by plan", folder_.dir(), counted(plan_.parameters, "parameter"),
+            counted(plan_.tokens_per_step, "token"), bytes_text(plan_.total()));
   StepScalars scalars;
   scalars.loss_scale = loss_scaling(options_).first;
   scalars_.write(stream_, scalars);
@@ -221,10 +221,13 @@ bool Trainer::resume() {
 ExitCode Trainer::run() {
   const int64_t last = options_.training.max_steps;
   if (counters_.step >= last) {
-    log_.info("{} steps are done; set training.max_steps higher to go on", counters_.step);
+    log_.info("done already: {}; set training.max_steps higher to go on", counted(counters_.step, "step"));
     return ExitCode::done;
   }
-  StopSignal stop;
+  // A newline first: on a terminal the cursor stands behind the progress line and ^C.
+  StopSignal stop(options_.checkpoint.on_exit
+                      ? "\nfinishing the step, then saving; Ctrl-C again aborts\n"
+                      : "\nfinishing the step, without saving (checkpoint.on_exit); Ctrl-C again aborts\n");
   std::optional<Metrics> metrics;
   if (is_first()) metrics.emplace(folder_.metrics(), counters_.step);
   Progress progress(
@@ -233,10 +236,12 @@ ExitCode Trainer::run() {
   prefetcher_ = std::make_unique<Prefetcher>(*loader_, counters_.step);
   auto start = Clock::now();
   while (counters_.step < last) {
+    const auto begin = Clock::now();
     StepStats stats = step(counters_.step);
+    stats.seconds = seconds_since(begin);
     if (validation_ && (counters_.step % options_.training.eval_every == 0 || counters_.step == last))
       stats.validation_loss = validate(stop);
-    stats.seconds = seconds_since(start);
+    stats.other_seconds = seconds_since(start) - stats.seconds;
     start = Clock::now();
     if (is_first() && log_.enabled(LogLevel::info)) progress.step(stats);
     if (metrics) metrics->write(stats);
@@ -247,7 +252,7 @@ ExitCode Trainer::run() {
   }
   progress.finish();
   if (counters_.step == last) {
-    log_.info("done: {} steps; the model is in {}", counters_.step, folder_.dir());
+    log_.info("done: {}; the model is in {}", counted(counters_.step, "step"), folder_.dir());
     return ExitCode::done;
   }
   log_.info("stopped by a signal after step {}{}; the same command goes on", counters_.step,
