@@ -18,7 +18,8 @@
 namespace chiron {
 namespace {
 
-constexpr size_t kHelloFields = 7;  ///< before the identity
+constexpr size_t kHelloFields = 8;   ///< before the identity
+constexpr size_t kStableFields = 7;  ///< of every version, past and to come: those that a refusal needs
 
 struct Waiting {
   enum Kind : uint8_t { nothing, value, barrier } kind = nothing;
@@ -32,7 +33,7 @@ struct Client {
   FrameReader reader;
   std::string out;
   int rank = -1;  ///< -1: has not said
-  std::string who;
+  std::string who, note;
   Message identity;
   Waiting waiting;
   bool left = false, gone = false;
@@ -95,7 +96,7 @@ struct StoreServer::State {
   }
 
   void hello(Client& c, const Message& m) {
-    if (m.size() < kHelloFields || m[1] != kStoreMagic) throw CommError("not one of ours");
+    if (m.size() < kStableFields || m[1] != kStoreMagic) throw CommError("not one of ours");
     const int rank = number_in(m[4]), world = number_in(m[5]);
     c.who = m[6];
     if (m[3] != options.job) {
@@ -114,6 +115,8 @@ struct StoreServer::State {
       fail(fmt::format("two processes say that they are rank {}: {}, {}", rank, other->second->who, c.who));
     if (!failure.empty()) return tell_failure(c);
     if (auto other = members.find(rank); other != members.end()) other->second->left = true;  // it connected again
+    if (m.size() < kHelloFields) throw CommError("not one of ours");
+    c.note = m[kStableFields];
     c.identity.assign(m.begin() + kHelloFields, m.end());
     members[rank] = &c;
     c.tell({"welcome"});
@@ -127,6 +130,7 @@ struct StoreServer::State {
     std::string differ;
     for (const auto& [rank, c] : members) {
       all.push_back(c->who);
+      all.push_back(c->note);
       if (c->identity == first.identity || !differ.empty()) continue;
       for (size_t i = 0; i + 1 < std::max(c->identity.size(), first.identity.size()); i += 2) {
         auto at = [](const Client& of, size_t k) { return k < of.identity.size() ? of.identity[k] : "none"; };

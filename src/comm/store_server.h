@@ -10,10 +10,11 @@
 namespace chiron {
 
 /// The protocol of the store, version kStoreVersion. A client begins with
-///   hello, kStoreMagic, version, job, rank, world, "host pid 12", then names and values of its identity
-/// and is told at once `welcome` or `other job` or `failed`; when all have come, `met` with the members, or `differ`.
-/// Then it asks: set key value | get key ms | add key n | barrier name ms | fail why | bye, and is told `ok value` or
-/// `late why`; but for bye. At any time it may be told `failed why`, after which nothing else comes, or `end`.
+///   hello, kStoreMagic, version, job, rank, world, "host pid 12", note, then names and values of its identity
+/// and is told at once `welcome` or `other job` or `failed`; when all have come, `met` with each rank's process and
+/// note, or `differ`. Then it asks: set key value | get key ms | add key n | barrier name ms | fail why | bye, and is
+/// told `ok value` or `late why`; but for bye. At any time it may be told `failed why`, after which nothing else comes,
+/// or `end`.
 inline constexpr const char* kStoreMagic = "chiron store";
 inline constexpr const char* kStoreVersion = "1";
 

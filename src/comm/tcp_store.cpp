@@ -24,7 +24,7 @@ constexpr const char* kOtherJob = "rank 0 of another job is there";
 struct TcpStore::State {
   StoreOptions options;
   std::unique_ptr<StoreServer> server;  // of rank 0
-  std::vector<std::string> members;
+  std::vector<std::string> members, notes;
   int port = 0;
   std::mutex mutex;  // of all below: failure() comes from any thread
   Socket socket;
@@ -84,7 +84,8 @@ struct TcpStore::State {
                   options.job,
                   std::to_string(options.rank),
                   std::to_string(options.world),
-                  this_process(options.host)};
+                  this_process(options.host),
+                  options.note};
     for (const auto& [name, value] : options.identity) {
       hello.push_back(name);
       hello.push_back(value);
@@ -150,7 +151,10 @@ struct TcpStore::State {
     const Message met =
         answer(deadline + kGrace, fmt::format("{} waits at {} for all ranks to come", me(), where(port)));
     if (met.at(0) == "differ") throw ConfigError("ranks of one run must be alike: {}", met.at(1));
-    members.assign(met.begin() + 1, met.end());
+    for (size_t i = 1; i + 1 < met.size(); i += 2) {
+      members.push_back(met[i]);
+      notes.push_back(met[i + 1]);
+    }
   }
 };
 
@@ -217,5 +221,6 @@ void TcpStore::leave() {
 
 int TcpStore::port() const { return state_->port; }
 const std::vector<std::string>& TcpStore::members() const { return state_->members; }
+const std::vector<std::string>& TcpStore::notes() const { return state_->notes; }
 
 }  // namespace chiron

@@ -62,9 +62,12 @@ std::vector<StoreOptions> ranks(int world, const std::function<void(StoreOptions
 
 TEST(TcpStore, CarriesValuesNumbersAndBarriers) {
   std::atomic<int> there = 0;
-  const auto said = on_threads(ranks(4), [&](TcpStore& store, int rank) {
+  auto all = ranks(4);
+  all[2].note = "note of 2";
+  const auto said = on_threads(all, [&](TcpStore& store, int rank) {
     EXPECT_EQ(store.members().size(), 4u);
     EXPECT_THAT(store.members()[2], HasSubstr("host2 pid "));
+    EXPECT_EQ(store.notes(), (std::vector<std::string>{"", "", "note of 2", ""}));
     if (rank == 3) store.set("name", std::string("a\0b\n", 4));
     store.wait("name");
     EXPECT_EQ(store.get("name"), std::string("a\0b\n", 4));
