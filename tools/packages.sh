@@ -2,8 +2,9 @@
 # The packages that Chiron needs (names of Debian 12 and Ubuntu 24.04), and their installation.
 #   tools/packages.sh GROUP...           installs what is missing; with nothing missing it does nothing, offline too
 #   tools/packages.sh --list GROUP...    prints the names
-# Groups: build (the program), mpi (joining CPU processes; optional), test (its tests), check (format and lint), emulator (GPU kernels on the host, for tests),
-# amd (compiling for AMD without ROCm), text (something to read for quickstart.sh).
+# Groups: build (the program), mpi (several CPU processes as ranks; the program builds without), test (its tests),
+# check (format and lint), emulator (GPU kernels on the host, for tests), amd (compiling for AMD without ROCm), text
+# (something to read for quickstart.sh).
 set -euo pipefail
 
 # group  package  how to see that it is there: a command, or headers of which one is enough

@@ -257,8 +257,7 @@ class MpiTransport final : public Transport {
     return arrived(s.bytes_in, call, k) && !s.call_out && !s.bytes_out;
   }
   [[noreturn]] void differ(const CommCall& call, int k) {
-    world_->fail(fmt::format("ranks make different calls: {}, but {} {}", here(call), world_->text(member(k), *state_),
-                             state_->describe(sides_[static_cast<size_t>(k)].their_call)));
+    world_->fail(fmt::format("ranks make different calls: {}, but {}", here(call), world_->text(member(k), *state_)));
   }
   std::string here(const CommCall& call) const {
     return fmt::format("rank {} in {}", member(rank_), state_->describe(call));

@@ -125,7 +125,7 @@ struct TcpStore::State {
       }
       // Is it another process that says it is rank 0? Then its server refuses this one by name.
       std::string why;
-      greet(at, deadline, why);
+      if (greet(at, deadline, why)) answer(deadline + kGrace, "two processes say that they are rank 0");
       taken += fmt::format("{}{} ({})", k == 0 ? "" : ", ", at, why);
     }
     throw CommError("{} cannot listen for the other ranks at {}: in use is {}; choose another by --rdzv host:port",
