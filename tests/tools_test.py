@@ -141,6 +141,13 @@ class CheckDag(Sandbox):
                             "src/ops/add/add_gpu.h": "#pragma once" + "\n" * 11})
         self.assertIn("src: 17 lines without tests (fewer than 20000 allowed), 23 of the GPU back end", text)
 
+    def test_groups_of_ranks_and_layouts_are_counted_apart(self):
+        text = self.passes({"src/comm/group.h": "#pragma once" + "\n" * 5, "src/parallel/group.cpp": "\n" * 7,
+                            "src/parallel/group_test.cpp": "\n" * 9})
+        self.assertIn("src: 17 lines without tests", text)
+        self.assertIn(" 12 of comm/ and parallel/ (fewer than 6000)", text)
+        self.refused({f"src/comm/f{n}.cpp": "\n" * 599 for n in range(10)}, "src/: 6002 lines of comm/ and parallel/")
+
     def test_file_names_are_unique(self):
         self.refused({"src/core/config.h": "#pragma once\n", "src/train/config.h": "#pragma once\n"},
                      "the same file name as src/core/config.h")
