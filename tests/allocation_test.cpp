@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "comm/thread_ranks.h"
 #include "data/prefetcher.h"
 #include "support/sanitized.h"
 #include "support/tiny_run.h"
@@ -75,6 +76,28 @@ TEST(Allocation, NoneInAStep) {
           expect_no_allocation(what, [&] { run.step->run(run.s, batches); });
           expect_no_allocation(what + ", evaluation", [&] { run.step->evaluate(run.s, batches[0]); });
         }
+}
+
+TEST(Allocation, NoneInAStepOfSeveralRanks) {
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
+  for (const bool amp : {false, true})
+    for (const int zero : {0, 1, 2, 3})
+      run_thread_ranks(2, [&](Communicator& world) {
+        Options o = tiny_options(Family::gpt2);
+        o.training.use_amp = amp;
+        TinyRun run(o, 1, false, {}, {.world = &world, .zero = zero});
+        for (int64_t n = 0; n < 2; ++n) run.run(n);
+        run.loader.fill(2, run.host);
+        const auto batches = run.batches.upload(run.s, run.host.micros);
+        world.barrier(run.s);
+        const int64_t before = allocations.load();
+        world.barrier(run.s);
+        run.step->run(run.s, batches);
+        world.barrier(run.s);
+        const int64_t after = allocations.load();
+        world.barrier(run.s);
+        EXPECT_EQ(after - before, 0) << "zero " << zero << " amp " << amp;
+      });
 }
 
 TEST(Allocation, NoneInTheLoader) {

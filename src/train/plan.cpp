@@ -6,7 +6,7 @@
 
 #include "base/numbers.h"
 #include "ops/gemm/multiply.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/device_batch.h"
 #include "train/setup.h"
 
@@ -19,12 +19,12 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   Stream s = Stream::dry(device);
   s.set_gemm_choices(choices);
   s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
-  Replicated params(s, model.params(), compute_dtype(options), StateKind::training);
   Mesh mesh = Mesh::single();
+  const auto params = make_store(s, model.params(), {.compute = compute_dtype(options), .mesh = &mesh});
   StepScalars scalars;
   TrainStep::Setup setup = step_setup(options, model);
   setup.micros = micros;
-  TrainStep step(model, params, mesh, setup, std::nullopt, &scalars);
+  TrainStep step(model, *params, mesh, setup, std::nullopt, &scalars);
   Stack tokens = Stack::dry(7);
   std::vector<Batch> batches;
   for (int m = 0; m < micros; ++m)
@@ -35,9 +35,7 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   s.set_trace(nullptr);
   step.evaluate(s, batches.front());
   plan.stacks = std::move(step).take_stacks();
-  plan.weights = params.weight_bytes();
-  plan.gradients = params.gradient_bytes();
-  plan.optimizer = params.optimizer_bytes();
+  plan.state = params->bytes();
   plan.batches = tokens.peak() / micros;
 }
 
@@ -127,9 +125,10 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   out += fmt::format("\n{} of each rank, computing in {}, activations {}\n", on_gpu ? "GPU memory" : "memory",
                      name_of(compute_dtype(options)), options.activations.yaml());
   auto memory = [&](std::string_view what, int64_t bytes) { line(what, bytes_text(bytes)); };
-  memory("  weights", plan.weights);
-  memory("  gradients", plan.gradients);
-  memory("  optimizer", plan.optimizer);
+  memory("  weights", plan.state.weights);
+  memory("  gradients", plan.state.gradients);
+  memory("  optimizer", plan.state.optimizer);
+  if (plan.state.buffers > 0) memory("  units that pass through", plan.state.buffers);
   memory("  activations kept", plan.activations);
   memory("  temporary", plan.temporary);
   memory("  logits", plan.logits);

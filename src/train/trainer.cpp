@@ -111,7 +111,7 @@ void Trainer::choose_products() {
 void Trainer::allocate() {
   const Device device = stream_.device();
   try {
-    params_ = std::make_unique<Replicated>(stream_, model_->params(), compute_dtype(options_), StateKind::training);
+    params_ = make_store(stream_, model_->params(), {.compute = compute_dtype(options_), .mesh = &mesh_});
     step_ = std::make_unique<TrainStep>(*model_, *params_, mesh_, step_setup(options_, *model_),
                                         Stacks::like(plan_.stacks, device), scalars_.device());
     batches_ = std::make_unique<DeviceBatches>(device, loader_->options());

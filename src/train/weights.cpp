@@ -75,6 +75,7 @@ void add_parts(std::vector<StatePart>& parts, ParamStore& params, const std::str
     const ParamSpec& spec = params.specs()[static_cast<size_t>(shard.param)];
     for_each_piece(spec, shard, [&](const Piece& piece, int64_t row, int64_t at, int64_t rows) {
       parts.push_back(part_of(prefix, piece, spec, row, data.slice(at, at + rows)));
+      parts.back().saved = params.saves(shard.param) && piece.mine;
     });
   }
 }

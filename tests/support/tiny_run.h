@@ -8,7 +8,7 @@
 #include "comm/mesh.h"
 #include "data/loader.h"
 #include "data/synthetic.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/device_batch.h"
 #include "train/scalars.h"
 #include "train/setup.h"
@@ -17,24 +17,46 @@
 
 namespace chiron::tests {
 
-/// A model, its weights and a training step over synthetic tokens, in memory.
+/// One rank's place among others, and what they share out.
+struct TinyLayout {
+  Communicator* world = nullptr;  ///< absent: one rank
+  MeshSizes sizes{};
+  int zero = 0;
+  PipelineOrder order = PipelineOrder::one_f_one_b;
+  int chunks = 1;
+};
+
+/// A model, its weights and a training step over synthetic tokens, in memory: as one rank has them.
 struct TinyRun {
-  explicit TinyRun(const Options& o, int threads = 1, bool split_weight_gradients = false, Device device = {})
+  explicit TinyRun(const Options& o, int threads = 1, bool split_weight_gradients = false, Device device = {},
+                   const TinyLayout& layout = {})
       : options(o),
         pool(threads),
         s(device, pool),
+        mesh(layout.world ? Mesh(*layout.world, layout.sizes) : Mesh::single()),
         model(make_model(model_setup(options, options.model.vocab_size))),
-        params(s, model->params(), compute_dtype(options), StateKind::training),
+        units(units_of_stage(model->units(), mesh.size(Axis::pp), layout.chunks, mesh.index(Axis::pp))),
+        store(make_store(s, model->params(),
+                         {.compute = compute_dtype(options),
+                          .zero = layout.zero,
+                          .mesh = &mesh,
+                          .units = units,
+                          .split_weight_gradients = split_weight_gradients})),
+        params(*store),
         scalars(s),
         loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = options.model.vocab_size}),
                {.sequences = options.training.batch_size,
                 .length = options.training.seq_len,
                 .micros = options.training.gradient_accumulation,
+                .rank = mesh.index(Axis::dp),
+                .num_ranks = mesh.size(Axis::dp),
                 .document_mask = options.data.document_mask}),
         batches(device, loader.options()) {
     initialize(s, params, static_cast<uint64_t>(options.training.seed));
     TrainStep::Setup setup = step_setup(options, *model);
     setup.split_weight_gradients = split_weight_gradients;
+    setup.order = layout.order;
+    setup.chunks = layout.chunks;
     // Planned dry with the same code, then allocated to the byte.
     TrainStep dry(*model, params, mesh, setup, std::nullopt, scalars.device());
     Stream dry_stream = Stream::dry(device);
@@ -47,7 +69,8 @@ struct TinyRun {
     dry.evaluate(dry_stream, planned_batches[0]);
     Stacks planned = std::move(dry).take_stacks();
     saved_bytes = planned.saved_peak();
-    step = std::make_unique<TrainStep>(*model, params, mesh, setup, Stacks::like(planned, s.device()), scalars.device());
+    step =
+        std::make_unique<TrainStep>(*model, params, mesh, setup, Stacks::like(planned, s.device()), scalars.device());
     step->set_poison(&s);
   }
 
@@ -56,7 +79,7 @@ struct TinyRun {
     return run(host, n, learning_rate);
   }
 
-  StepScalars run(const HostStep& data, int64_t n, float learning_rate = 1e-3f) {
+  StepScalars run(const HostStep& data, int64_t n, float learning_rate = 1e-3f, bool update = true) {
     const auto micros = batches.upload(s, data.micros);
     StepScalars values = scalars.read(s);
     values.seed = static_cast<uint64_t>(options.training.seed);
@@ -64,7 +87,10 @@ struct TinyRun {
     values.learning_rate = learning_rate;
     values.max_norm = static_cast<float>(options.training.gradient_clip_norm);
     scalars.write(s, values);
-    step->run(s, micros);
+    if (update)
+      step->run(s, micros);
+    else
+      step->gradients(s, micros);
     return scalars.read(s);
   }
 
@@ -82,9 +108,11 @@ struct TinyRun {
   Options options;
   ThreadPool pool;
   Stream s;
+  Mesh mesh;
   std::unique_ptr<Model> model;
-  Replicated params;
-  Mesh mesh = Mesh::single();
+  std::vector<UnitRange> units;
+  std::unique_ptr<ParamStore> store;
+  ParamStore& params;
   Scalars scalars;
   Loader loader;
   DeviceBatches batches;

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/thread_ranks.h"
+#include "support/tiny_run.h"
+#include "train/check.h"
+
+namespace chiron::tests {
+
+/// A layout, and what came out of training under it: of all ranks together.
+struct RankRun {
+  struct Layout {
+    int ranks = 1;
+    TinyLayout tiny{};
+    bool split_weight_gradients = false;
+    std::string str() const {
+      return fmt::format("{} ranks, {}, zero {}{}", ranks, tiny.sizes.str(), tiny.zero,
+                         split_weight_gradients ? ", split" : "");
+    }
+  };
+  /// Changes a rank's batches before each step; may be absent.
+  using Change = std::function<void(HostStep&)>;
+
+  std::vector<StepScalars> steps;                         ///< as rank 0 saw them
+  std::map<std::string, WholeTensor> gradients, weights;  ///< of the first step; after the last
+  StoreBytes bytes;                                       ///< of rank 0's store
+  int64_t received = 0;                                   ///< by rank 0, in its second step
+
+  /// Trains for some steps. `options` are one rank's: all ranks together see ranks of the data axes times as many
+  /// micro-batches. Checks what must hold under any layout: ranks agree in scalars and weights, bit for bit, and each
+  /// weight is saved by one of them.
+  RankRun(const Options& options, const Layout& layout, const Change& change = {}, int64_t num_steps = 3) {
+    std::mutex mutex;
+    std::map<std::string, std::string> seen;  // weights as layers see them, by tensor rank and parameter
+    std::map<std::string, WholeTensor> saved;
+    int64_t saved_elements = 0;
+    run_thread_ranks(layout.ranks, [&](Communicator& world) {
+      TinyLayout tiny = layout.tiny;
+      tiny.world = &world;
+      TinyRun run(options, 1, layout.split_weight_gradients, {}, tiny);
+      auto fill = [&](int64_t n) {
+        run.loader.fill(n, run.host);
+        if (change) change(run.host);
+      };
+      fill(0);
+      run.run(run.host, 0, kRate, false);
+      {
+        std::lock_guard lock(mutex);
+        gather(run.s, gradient_parts(run.params), gradients);
+      }
+      std::vector<StepScalars> own;
+      for (int64_t n = 0; n < num_steps; ++n) {
+        fill(n);
+        const int64_t before = world.bytes_received();
+        own.push_back(run.run(run.host, n, kRate));
+        if (n == 1 && world.rank() == 0) received = world.bytes_received() - before;
+      }
+      const auto visible = weights_in_use(run);
+      std::lock_guard lock(mutex);
+      if (steps.empty()) steps = own;
+      EXPECT_EQ(std::memcmp(steps.data(), own.data(), own.size() * sizeof(StepScalars)), 0) << "rank " << world.rank();
+      for (const auto& [name, bits] : visible)
+        EXPECT_EQ(seen.emplace(name, bits).first->second, bits) << name << ", rank " << world.rank();
+      if (world.rank() == 0) bytes = run.params.bytes();
+      auto parts = weight_parts(run.params);
+      gather(run.s, parts, weights);
+      std::erase_if(parts, [](const StatePart& part) { return !part.saved; });
+      gather(run.s, parts, saved);
+      for (const StatePart& part : parts) saved_elements += part.part.size.numel();
+    });
+    int64_t elements = 0;
+    for (const auto& [name, whole] : weights) {
+      elements += whole.shape.numel();
+      EXPECT_TRUE(saved.contains(name) && saved[name].values == whole.values) << name;
+    }
+    EXPECT_EQ(saved_elements, elements) << "each is saved once";
+  }
+
+  /// Whether another run gave the same bits.
+  bool same_bits(const RankRun& other) const {
+    auto equal = [](const auto& a, const auto& b) {
+      return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+        return x.first == y.first && x.second.values.size() == y.second.values.size() &&
+               std::memcmp(x.second.values.data(), y.second.values.data(), x.second.values.size() * sizeof(float)) == 0;
+      });
+    };
+    return std::memcmp(steps.data(), other.steps.data(), steps.size() * sizeof(StepScalars)) == 0 &&
+           equal(gradients, other.gradients) && equal(weights, other.weights);
+  }
+
+  /// Expects the losses, norms, gradients and weights of one rank; `tolerance` is that of all but the weights.
+  void expect_like(const RankRun& one, double tolerance = 1e-5, double after = kCheckAfterTolerance) const {
+    ASSERT_EQ(steps.size(), one.steps.size());
+    for (size_t n = 0; n < steps.size(); ++n) {
+      // Later steps start from weights that differ by rounding.
+      const double allowed = n == 0 ? tolerance : std::max(tolerance, after);
+      EXPECT_EQ(steps[n].tokens, one.steps[n].tokens);
+      EXPECT_EQ(steps[n].applied, one.steps[n].applied);
+      EXPECT_NEAR(steps[n].loss, one.steps[n].loss, tolerance * std::abs(one.steps[n].loss)) << "step " << n;
+      EXPECT_NEAR(steps[n].grad_norm, one.steps[n].grad_norm, allowed * one.steps[n].grad_norm) << "step " << n;
+    }
+    ASSERT_EQ(gradients.size(), one.gradients.size());
+    for (const auto& [name, want] : one.gradients) {
+      EXPECT_LE(max_error(gradients.at(name).values, want.values), tolerance) << name;
+      EXPECT_LE(after_error(weights.at(name).values, one.weights.at(name).values, want.values), after) << name;
+    }
+  }
+
+ private:
+  static constexpr float kRate = 1e-2f;
+
+  static std::map<std::string, std::string> weights_in_use(TinyRun& run) {
+    std::map<std::string, std::string> all;
+    for (Unit u = 0; u < run.model->units(); ++u) {
+      if (std::ranges::none_of(run.units, [&](UnitRange range) { return range.contains(u); })) continue;
+      run.params.use(run.s, u);
+      for (Param p = 0; p < static_cast<Param>(run.params.specs().size()); ++p) {
+        const ParamSpec& spec = run.params.specs()[static_cast<size_t>(p)];
+        if (spec.unit != u) continue;
+        const View w = run.params.weight(p, Form::compute);
+        all[fmt::format("tp {} parameter {}", run.mesh.index(Axis::tp), spec.tied_to == kNoParam ? p : spec.tied_to)] =
+            std::string(reinterpret_cast<const char*>(w.at), static_cast<size_t>(w.bytes()));
+      }
+      run.params.done(run.s, u);
+    }
+    return all;
+  }
+};
+
+}  // namespace chiron::tests
