@@ -222,7 +222,9 @@ void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
   const int part = part_of(a);
   const UnitRange units = parts_[static_cast<size_t>(part)];
   Scope scope(stacks_.temp);
-  Tensor d = stages_ > 1 ? f.d : stacks_.temp.push(setup_.compute, {rows(f.batch), model_.config().d_model});
+  // Deferred weight gradients read what lies on the saved stack when they run, so d, which changes, does not lie there.
+  const bool in_place = stages_ > 1 && !setup_.split_weight_gradients;
+  Tensor d = in_place ? f.d : stacks_.temp.push(setup_.compute, {rows(f.batch), model_.config().d_model});
   if (!is_last(part)) {
     returns_->receive(s, d, neighbour(1));
     mesh_.group(Axis::pp).wait_sent(s, f.sent_out);  // long taken: its gradient has come
@@ -246,7 +248,9 @@ void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
     params_.reduce(s, u, place.last);
     saved.release(f.bottoms[i]);
   }
-  if (!is_first(part)) f.sent = returns_->send(s, d, neighbour(-1));
+  if (is_first(part)) return;
+  if (!in_place) s.copy(f.d, d);
+  f.sent = returns_->send(s, f.d, neighbour(-1));
 }
 
 void TrainStep::evaluate(Stream& s, const Batch& batch) {
