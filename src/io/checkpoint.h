@@ -55,6 +55,8 @@ class CheckpointSave {
   CheckpointSave& operator=(const CheckpointSave&) = delete;
 
   const std::string& folder() const { return temp_; }
+  /// The same for those who did not begin it.
+  static std::string folder_of(const std::string& dir, int64_t step);
   /// Writes what is small, then manifest and marker, and renames. `shards` are all ranks' records; `extra` (name ->
   /// text) are further files to carry. Afterwards the checkpoint is on disk. An older one of the same step is removed.
   CheckpointInfo commit(std::vector<FileRecord> shards, const nlohmann::json& state,

@@ -39,9 +39,13 @@ bool is_whole(const std::string& folder) {
 
 }  // namespace
 
+std::string CheckpointSave::folder_of(const std::string& dir, int64_t step) {
+  return fmt::format("{}/{}{}", dir, kSaving, folder_name(step, 0));
+}
+
 CheckpointSave::CheckpointSave(const std::string& dir, int64_t step)
     : dir_(dir),
-      temp_(fmt::format("{}/{}{}", dir, kSaving, folder_name(step, 0))),
+      temp_(folder_of(dir, step)),
       step_(step),
       lock_(FileLock::wait(lock_path(dir))) {
   CHECK(step >= 0);

@@ -14,7 +14,7 @@ double Evaluation::bits_per_byte(const TokenSource& source) const {
 }
 
 std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, DeviceBatches& batches,
-                                   const Loader& loader, int64_t steps, const std::function<bool()>& stop) {
+                                   const Loader& loader, int64_t steps, Mesh& mesh, const std::function<bool()>& stop) {
   const StepScalars before = scalars.read(s);
   const int64_t all = loader.num_steps(), count = steps > 0 && steps < all ? steps : all;
   Evaluation result;
@@ -30,12 +30,18 @@ std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars,
       step.evaluate(s, batches.upload(s, {&micro, 1}).front());
       // Batch by batch, in double: a long sum of float32 would lose digits.
       const StepScalars after = scalars.read(s);
-      result.loss_sum += static_cast<double>(after.sums[1]);
+      if (step.counts_loss()) result.loss_sum += static_cast<double>(after.sums[1]);
       result.tokens += after.tokens;
     }
   }
   scalars.write(s, before);
   if (stopped) return std::nullopt;
+  if (mesh.size(Axis::all) > 1) {
+    double sums[2] = {result.loss_sum, static_cast<double>(result.tokens)};
+    Stream host = s.host();
+    mesh.group(Axis::all).all_reduce(host, {reinterpret_cast<uintptr_t>(sums), DType::f64, {2}}, Reduce::sum);
+    result = {sums[0], static_cast<int64_t>(sums[1])};
+  }
   return result;
 }
 
@@ -53,7 +59,7 @@ Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader) 
   planned.evaluate(
       dry, push_batch(tokens, loader.options().sequences, loader.options().length, loader.options().document_mask));
   TrainStep step = make(Stacks::like(std::move(planned).take_stacks(), s.device()));
-  return *evaluate(s, step, scalars, batches, loader, 0);
+  return *evaluate(s, step, scalars, batches, loader, 0, mesh);
 }
 
 }  // namespace chiron

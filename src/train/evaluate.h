@@ -24,9 +24,10 @@ struct Evaluation {
 
 /// Evaluates the loader's first `steps` steps (0: all that there are). The scalars keep what they held; the loader's
 /// batches fit into `batches`. `stop`, if given, is asked between batches: true ends the evaluation early, and nothing
-/// is returned.
+/// is returned. On several ranks all call it, `stop` says the same on all, and all get the sum over their loaders.
 std::optional<Evaluation> evaluate(Stream& s, TrainStep& step, Scalars& scalars, DeviceBatches& batches,
-                                   const Loader& loader, int64_t steps, const std::function<bool()>& stop = {});
+                                   const Loader& loader, int64_t steps, Mesh& mesh,
+                                   const std::function<bool()>& stop = {});
 
 /// Evaluates a saved model on all that the loader has.
 Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader);

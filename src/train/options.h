@@ -10,6 +10,7 @@
 #include "base/schema.h"
 #include "core/graph.h"
 #include "models/config.h"
+#include "parallel/schedule.h"
 #include "train/activations.h"
 #include "train/loss_scale.h"
 
@@ -54,6 +55,18 @@ struct DataOptions {
   void describe(Schema& s);
 };
 
+/// How a run is spread over its ranks.
+struct ParallelOptions {
+  bool automatic = false;
+  int64_t dp = 0, zero = 0, zero_group = 0, tp = 1;
+  bool sequence = true;
+  int64_t cp = 1, pp = 1;
+  PipelineOrder schedule = PipelineOrder::one_f_one_b;
+  int64_t chunks = 1, timeout = 600;
+
+  void describe(Schema& s);
+};
+
 struct CheckpointOptions {
   int64_t every = 500, keep_last = 2;
   bool on_exit = true;
@@ -83,6 +96,7 @@ struct Options {
   ModelConfig model;
   TrainingOptions training;
   DataOptions data;
+  ParallelOptions parallel;
   CheckpointOptions checkpoint;
   RunOptions run;
   LoggingOptions logging;

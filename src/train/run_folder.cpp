@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "io/checkpoint.h"
+#include "train/layout.h"
 
 namespace chiron {
 namespace {
@@ -15,7 +16,13 @@ std::string aside(const std::string& dir) {
 }
 
 void compare(const Options& options, const std::string& config) {
-  auto changed = differences(read_resolved(config), options);
+  const Options before = read_resolved(config);
+  auto changed = differences(before, options);
+  // How the sequences of a step are cut into ranks and micro-batches may change; how many they are may not.
+  if (sequences_per_step(before) == sequences_per_step(options))
+    std::erase_if(changed, [](const Difference& d) {
+      return d.key == "training.batch_size" || d.key == "training.gradient_accumulation";
+    });
   if (changed.empty()) return;
   std::string list;
   for (const Difference& d : changed) list += fmt::format("\n  {}: {} in the run, {} now", d.key, d.before, d.now);
@@ -46,7 +53,9 @@ void refuse_foreign_folder(const std::string& dir) {
 
 }  // namespace
 
-RunFolder::RunFolder(const Options& options, bool fresh, Log& log) : dir_(without_slash(options.run.dir)) {
+RunFolder::RunFolder(const Options& options, bool fresh, Log& log, bool owner)
+    : dir_(without_slash(options.run.dir)) {
+  if (!owner) return;
   refuse_foreign_folder(dir_);
   make_directories(dir_);
   lock_.emplace(dir_ + "/lock");

@@ -17,13 +17,14 @@ class RunFolder {
   /// Takes the folder: makes it, locks it (IoError if another process trains there), compares its configuration with
   /// `options` (ConfigError with the difference if an option changed that may not) and writes the new one down. `fresh`
   /// moves an existing run aside first; nothing is ever deleted.
-  RunFolder(const Options& options, bool fresh, Log& log);
+  /// Of several ranks one does so, the first; for the others this is the folder's name only.
+  RunFolder(const Options& options, bool fresh, Log& log, bool owner = true);
 
   const std::string& dir() const { return dir_; }
   std::string checkpoints() const { return dir_ + "/checkpoints"; }
   std::string metrics() const { return dir_ + "/metrics.jsonl"; }
   static std::string config_of(const std::string& dir) { return dir + "/config.yaml"; }
-  /// IoError if the folder was moved or replaced since: what is there now is not this run's.
+  /// IoError if the folder was moved or replaced since: what is there now is not this run's. The owner asks.
   void check_in_place() const;
 
  private:

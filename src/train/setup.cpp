@@ -50,7 +50,7 @@ LossScaling loss_scaling(const Options& options) {
   return {by_itself ? 1 : static_cast<float>(t.loss_scale.value), 0};
 }
 
-ModelSetup model_setup(const Options& options, int64_t data_vocab) {
+ModelSetup model_setup(const Options& options, int64_t data_vocab, const Mesh& mesh) {
   ModelSetup setup;
   setup.config = options.model;
   if (setup.config.vocab_size == 0) setup.config.vocab_size = data_vocab;
@@ -62,6 +62,9 @@ ModelSetup model_setup(const Options& options, int64_t data_vocab) {
   if (setup.config.max_seq_len == 0) setup.config.max_seq_len = options.training.seq_len;
   setup.label_smoothing = static_cast<float>(options.training.label_smoothing);
   setup.loss_chunk = options.training.loss_chunk;
+  setup.tp = mesh.size(Axis::tp);
+  setup.tp_rank = mesh.index(Axis::tp);
+  setup.sequence_parallel = setup.tp > 1 && options.parallel.sequence;
   return setup;
 }
 
@@ -75,6 +78,9 @@ TrainStep::Setup step_setup(const Options& options, const Model& model) {
           .adamw = {static_cast<float>(t.beta1), static_cast<float>(t.beta2), static_cast<float>(t.eps),
                     static_cast<float>(t.weight_decay)},
           .graphs = long_step ? Graphs::unit : options.run.graphs,
+          .sequence_parallel = options.parallel.tp > 1 && options.parallel.sequence,
+          .order = options.parallel.schedule,
+          .chunks = static_cast<int>(options.parallel.chunks),
           .micros = static_cast<int>(t.gradient_accumulation)};
 }
 

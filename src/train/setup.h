@@ -21,7 +21,7 @@ struct LossScaling {
 LossScaling loss_scaling(const Options& options);
 /// The model, given the vocabulary of the data (0: there is none, the options must name it). ConfigError if the model's
 /// vocabulary is too small for the data's, or nothing names one.
-ModelSetup model_setup(const Options& options, int64_t data_vocab);
+ModelSetup model_setup(const Options& options, int64_t data_vocab, const Mesh& mesh = Mesh::single());
 TrainStep::Setup step_setup(const Options& options, const Model& model);
 
 }  // namespace chiron

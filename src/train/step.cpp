@@ -43,7 +43,7 @@ TrainStep::TrainStep(const Model& model, ParamStore& params, Mesh& mesh, Setup s
       scalars_(scalars),
       stages_(mesh.size(Axis::pp)),
       stage_(mesh.index(Axis::pp)),
-      parts_(cut_units(model.units(), stages_, setup_.chunks)),
+      parts_(cut_units(model.units(), stages_, stages_ > 1 ? setup_.chunks : 1)),
       stacks_(Stacks::dry(0)) {
   CHECK(std::ssize(setup_.policy) == model.units());
   const ScheduleShape shape{setup_.order, stages_, setup_.chunks, setup_.micros, setup_.split_weight_gradients};
@@ -140,6 +140,9 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
   if (mesh_.size(Axis::data) > 1) mesh_.group(Axis::data).all_reduce(s, tokens_of(scalars_), Reduce::sum);
   step_begin(s, scalars_);
   params_.begin_step();
+  Scope scope(stacks_.temp);
+  if (stages_ > 1)
+    for (Outbox& box : outboxes_) box.d = stacks_.temp.push(setup_.compute, {rows(micros[0]), model_.config().d_model});
   for (size_t i = 0; i < actions_.size(); ++i) {
     const Action& a = actions_[i];
     const int stack = stack_of_[i];
@@ -161,10 +164,8 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
       }
     }
   }
-  for (size_t i = 0; i < flights_.size(); ++i) {
-    if (returns_) returns_->wait_sent(s, flights_[i].sent);
-    stacks_.saved[i].release(0);
-  }
+  if (returns_)
+    for (const Outbox& box : outboxes_) returns_->wait_sent(s, box.sent);
   tell(s, -1, false);
   params_.finish(s);
 }
@@ -174,9 +175,7 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
   Stack& saved = stacks_.saved[static_cast<size_t>(stack)];
   const int part = part_of(a);
   const UnitRange units = parts_[static_cast<size_t>(part)];
-  // What lies at the stack's bottom may still be on its way to the stage before.
-  if (returns_) returns_->wait_sent(s, f.sent);
-  saved.release(0);
+  const int64_t bottom = saved.top();
   f.batch = from;
   if (setup_.graphs == Graphs::unit && s.on_gpu()) {
     // A graph serves all micro-batches, so they come to the same place.
@@ -185,7 +184,6 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
   }
   const Shape shape{rows(from), model_.config().d_model};
   View x;
-  if (stages_ > 1) f.d = saved.push(setup_.compute, shape);
   if (!is_first(part)) {
     Tensor in = saved.push(setup_.compute, shape);
     mesh_.group(Axis::pp).receive(s, in, neighbour(-1));
@@ -195,7 +193,7 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
     const auto i = static_cast<size_t>(u);
     params_.use(s, u);
     if (u + 1 < units.last) params_.fetch(s, u + 1);
-    f.bottoms[i] = saved.top();
+    f.bottoms[i] = u == units.first ? bottom : saved.top();
     Saved& unit = f.saved[i];
     unit = {.batch = &f.batch, .specs = model_.slots(u), .x = x, .slots = {}};
     for (int slot = 0; slot < static_cast<int>(unit.specs.size()); ++slot)
@@ -213,7 +211,7 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
     params_.done(s, u);
     x = y;
   }
-  if (!is_last(part)) f.sent_out = mesh_.group(Axis::pp).send(s, x, neighbour(1));
+  if (!is_last(part)) f.sent = mesh_.group(Axis::pp).send(s, x, neighbour(1));
 }
 
 void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
@@ -222,12 +220,12 @@ void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
   const int part = part_of(a);
   const UnitRange units = parts_[static_cast<size_t>(part)];
   Scope scope(stacks_.temp);
-  // Deferred weight gradients read what lies on the saved stack when they run, so d, which changes, does not lie there.
-  const bool in_place = stages_ > 1 && !setup_.split_weight_gradients;
-  Tensor d = in_place ? f.d : stacks_.temp.push(setup_.compute, {rows(f.batch), model_.config().d_model});
+  Outbox* box = stages_ > 1 ? &outboxes_[next_outbox_++ % outboxes_.size()] : nullptr;
+  if (box) returns_->wait_sent(s, box->sent);
+  Tensor d = box ? box->d : stacks_.temp.push(setup_.compute, {rows(f.batch), model_.config().d_model});
   if (!is_last(part)) {
     returns_->receive(s, d, neighbour(1));
-    mesh_.group(Axis::pp).wait_sent(s, f.sent_out);  // long taken: its gradient has come
+    mesh_.group(Axis::pp).wait_sent(s, f.sent);  // long taken: its gradient has come
   }
   for (Unit u = units.last - 1; u >= units.first; --u) {
     const auto i = static_cast<size_t>(u);
@@ -248,9 +246,7 @@ void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
     params_.reduce(s, u, place.last);
     saved.release(f.bottoms[i]);
   }
-  if (is_first(part)) return;
-  if (!in_place) s.copy(f.d, d);
-  f.sent = returns_->send(s, f.d, neighbour(-1));
+  if (!is_first(part)) box->sent = returns_->send(s, d, neighbour(-1));
 }
 
 void TrainStep::evaluate(Stream& s, const Batch& batch) {

@@ -13,6 +13,7 @@
 #include "io/checkpoint.h"
 #include "train/device_batch.h"
 #include "train/hf_model.h"
+#include "train/layout.h"
 #include "train/memory.h"
 #include "train/setup.h"
 #include "train/weights.h"
@@ -33,13 +34,22 @@ LearningRate rate_of(const TrainingOptions& t) {
           .decay_steps = t.num_decay_steps()};
 }
 
-LoaderOptions loader_options(const Options& options) {
+LoaderOptions loader_options(const Options& options, const Mesh& mesh) {
   return {.sequences = options.training.batch_size,
           .length = options.training.seq_len,
           .micros = options.training.gradient_accumulation,
+          .rank = mesh.index(kBatchAxes),
+          .num_ranks = mesh.size(kBatchAxes),
           .seed = options.training.seed,
           .shuffle = options.data.shuffle,
           .document_mask = options.data.document_mask};
+}
+
+/// The mesh of this run; fills in what its options leave open.
+Mesh open_mesh(Options& options, Communicator& world) {
+  const MeshSizes sizes = mesh_sizes(options, world.size());
+  options = with_mesh(std::move(options), sizes);
+  return world.size() > 1 ? Mesh(world, sizes) : Mesh::single();
 }
 
 Plan affordable_plan(const Options& options, const Model& model, const DeviceStream& s, Log& log) {
@@ -62,8 +72,16 @@ Checkpoint open_newest(const std::string& path) {
 /// In a checkpoint: the algorithms of products on a GPU.
 constexpr const char* kProductsFile = "products.json";
 
-DeviceStream stream_for(const Options& options, ThreadPool& pool, Log& log) {
-  DeviceStream s = open_stream(options.run.device, pool, log);
+DeviceStream stream_for(const Options& options, const Communicator& world, ThreadPool& pool, Log& log) {
+  DeviceChoice choice = options.run.device;
+  if (world.size() > 1) {
+    if (choice == DeviceChoice::gpu)
+      throw ConfigError("run.device: gpu with {} ranks: several ranks compute on the CPU only; set it to cpu or auto",
+                        world.size());
+    if (choice == DeviceChoice::automatic && gpu::kBuilt) log.info("{} ranks: computing on the CPU", world.size());
+    choice = DeviceChoice::cpu;
+  }
+  DeviceStream s = open_stream(choice, pool, log);
   if (!s.stream.on_gpu()) refuse_float16(options);
   s.stream.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
   return s;
@@ -71,25 +89,28 @@ DeviceStream stream_for(const Options& options, ThreadPool& pool, Log& log) {
 
 }  // namespace
 
-Trainer::Trainer(Options options, bool fresh, Log& log)
-    : options_(with_model(with_model_of_run(std::move(options), fresh), log)),
+Trainer::Trainer(Options options, bool fresh, Log& log, Communicator& world)
+    : world_(world),
+      options_(with_model(with_model_of_run(std::move(options), fresh), log)),
       log_(log),
+      mesh_(open_mesh(options_, world)),
       sources_(open_sources(options_, log)),
-      model_(make_model(model_setup(options_, sources_.train->vocab_size()))),
+      model_(make_model(model_setup(options_, sources_.train->vocab_size(), mesh_))),
       pool_(static_cast<int>(options_.run.threads)),
-      device_(stream_for(options_, pool_, log)),
-      loader_(std::make_unique<Loader>(sources_.train, loader_options(options_))),
+      device_(stream_for(options_, world, pool_, log)),
+      loader_(std::make_unique<Loader>(sources_.train, loader_options(options_, mesh_))),
       plan_(affordable_plan(options_, *model_, device_, log)),
-      folder_(options_, fresh, log),
+      folder_(options_, fresh, log, is_first()),
       scalars_(stream_),
       rate_(rate_of(options_.training)) {
   if (sources_.validation && options_.training.eval_every > 0) {
-    LoaderOptions once = loader_options(options_);
+    LoaderOptions once = loader_options(options_, mesh_);
     once.micros = 1;
     once.shuffle = false;
     once.once = true;
     validation_ = std::make_unique<Loader>(sources_.validation, once);
   }
+  world_.barrier(stream_);  // the first rank has the folder
   choose_products();
   allocate();
   log_.info("{}: {} parameters, {} tokens a step, {} of memory by plan", folder_.dir(), with_commas(plan_.parameters),
@@ -204,7 +225,8 @@ ExitCode Trainer::run() {
     return ExitCode::done;
   }
   StopSignal stop;
-  Metrics metrics(folder_.metrics(), counters_.step);
+  std::optional<Metrics> metrics;
+  if (is_first()) metrics.emplace(folder_.metrics(), counters_.step);
   Progress progress(
       std::cout, [] { return terminal_columns(STDOUT_FILENO); },
       log_.enabled(LogLevel::debug) ? 1 : options_.logging.every);
@@ -216,10 +238,10 @@ ExitCode Trainer::run() {
       stats.validation_loss = validate(stop);
     stats.seconds = seconds_since(start);
     start = Clock::now();
-    if (log_.enabled(LogLevel::info)) progress.step(stats);
-    metrics.write(stats);
+    if (is_first() && log_.enabled(LogLevel::info)) progress.step(stats);
+    if (metrics) metrics->write(stats);
     const bool due = options_.checkpoint.every > 0 && counters_.step % options_.checkpoint.every == 0;
-    const bool stopping = stop.requested();  // asked once: a signal from here on belongs to the next step
+    const bool stopping = this->stopping(stop);  // asked once: a signal from here on belongs to the next step
     if (due || counters_.step == last || (stopping && options_.checkpoint.on_exit)) save();
     if (stopping) break;
   }
@@ -288,13 +310,23 @@ void Trainer::watch(const StepScalars& scalars) {
 }
 
 std::optional<double> Trainer::validate(const StopSignal& stop) {
-  const auto result = evaluate(stream_, *step_, scalars_, *batches_, *validation_, options_.training.eval_batches,
-                               [&] { return stop.requested(); });
+  const auto result = evaluate(stream_, *step_, scalars_, *batches_, *validation_, options_.training.eval_batches, mesh_,
+                               [&] { return stopping(stop); });
   if (!result) return std::nullopt;
   return result->loss();
 }
 
-void Trainer::prune() { prune_checkpoints(folder_.checkpoints(), options_.checkpoint.keep_last); }
+bool Trainer::stopping(const StopSignal& stop) {
+  uint8_t asked = stop.requested();
+  if (world_.size() == 1) return asked;
+  Stream host = stream_.host();
+  world_.all_reduce(host, {reinterpret_cast<uintptr_t>(&asked), DType::u8, {1}}, Reduce::max);
+  return asked;
+}
+
+void Trainer::prune() {
+  if (is_first()) prune_checkpoints(folder_.checkpoints(), options_.checkpoint.keep_last);
+}
 
 void Trainer::save() {
   if (saved_step_ == counters_.step) return;

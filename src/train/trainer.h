@@ -25,8 +25,9 @@ namespace chiron {
 /// One run, from its configuration to its last checkpoint.
 class Trainer {
  public:
-  /// Opens everything: data, model, run folder; resumes from the newest whole checkpoint if there is one.
-  Trainer(Options options, bool fresh, Log& log);
+  /// Opens everything: data, model, run folder; resumes from the newest whole checkpoint if there is one. Every rank of
+  /// `world`, which outlives this, makes one, with the same options.
+  Trainer(Options options, bool fresh, Log& log, Communicator& world);
 
   /// Trains until max_steps (ExitCode::done) or a signal (stopped). Diverged after too many skipped steps in a row.
   ExitCode run();
@@ -51,9 +52,14 @@ class Trainer {
   void save();
   void prune();
   std::optional<double> validate(const StopSignal& stop);
+  bool is_first() const { return world_.rank() == 0; }
+  /// Whether any rank was asked to stop: the same answer on all.
+  bool stopping(const StopSignal& stop);
 
+  Communicator& world_;
   Options options_;
   Log& log_;
+  Mesh mesh_;
   Sources sources_;
   std::unique_ptr<Model> model_;
   ThreadPool pool_;
@@ -62,7 +68,6 @@ class Trainer {
   std::unique_ptr<Loader> loader_, validation_;  // before the folder: bad data leaves no trace
   Plan plan_;                                    // so does too little memory
   RunFolder folder_;
-  Mesh mesh_ = Mesh::single();
   Scalars scalars_;
   std::unique_ptr<ParamStore> params_;
   std::unique_ptr<TrainStep> step_;
