@@ -85,7 +85,8 @@ TEST(Allocation, NoneInAStepOfSeveralRanks) {
       run_thread_ranks(2, [&](Communicator& world) {
         Options o = tiny_options(Family::gpt2);
         o.training.use_amp = amp;
-        TinyRun run(o, 1, false, {}, {.world = &world, .zero = zero});
+        o.parallel.zero = zero;
+        TinyRun run(o, 1, false, {}, &world);
         for (int64_t n = 0; n < 2; ++n) run.run(n);
         run.loader.fill(2, run.host);
         const auto batches = run.batches.upload(run.s, run.host.micros);

@@ -30,27 +30,28 @@ Options options_of(Family family, int64_t micros, bool tied) {
   return o;
 }
 
-/// One rank that sees what `ranks` ranks with these options see.
+/// One rank that sees what `ranks` data ranks with these options see.
 RankRun alone(Options o, int ranks) {
+  o.parallel = {};
   o.training.gradient_accumulation *= ranks;
-  return RankRun(o, {}, ignore_unevenly);
+  return RankRun(o, 1, ignore_unevenly);
 }
 
 class LongDataParallel : public testing::TestWithParam<std::tuple<int, int64_t, bool>> {};
 
 TEST_P(LongDataParallel, EveryStageOfZeroIsLikeOneRank) {
   const auto [ranks, micros, tied] = GetParam();
-  const Options o = options_of(tied ? Family::gpt2 : Family::llama, micros, tied);
+  Options o = options_of(tied ? Family::gpt2 : Family::llama, micros, tied);
   const RankRun one = alone(o, ranks);
   RankRun* plain = nullptr;
   std::vector<std::unique_ptr<RankRun>> runs;
   for (const int zero : {0, 1, 2, 3}) {
-    const RankRun::Layout layout{.ranks = ranks, .tiny = {.zero = zero}};
-    SCOPED_TRACE(layout.str());
-    runs.push_back(std::make_unique<RankRun>(o, layout, ignore_unevenly));
+    SCOPED_TRACE(testing::Message() << "zero " << zero);
+    o.parallel.zero = zero;
+    runs.push_back(std::make_unique<RankRun>(o, ranks, ignore_unevenly));
     const RankRun& run = *runs.back();
     run.expect_like(one);
-    EXPECT_TRUE(run.same_bits(RankRun(o, layout, ignore_unevenly))) << "twice";
+    EXPECT_TRUE(run.same_bits(RankRun(o, ranks, ignore_unevenly))) << "twice";
     if (!plain) plain = runs.back().get();
     // The layout acted. Small tensors end at a multiple of 256 bytes, however small a rank's share.
     auto is_share = [&](int64_t part, int64_t whole) {
@@ -92,29 +93,31 @@ TEST(DataParallel, EachStageTakesLessThanTheOneBefore) {
 TEST(LongDataParallelLayouts, PoliciesAndNarrowTypesAreLikeOneRank) {
   for (const int zero : {0, 1, 2, 3})
     for (const bool bf16 : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "zero " << zero << (bf16 ? ", bf16" : ""));
       Options o = options_of(bf16 ? Family::llama : Family::gpt2, 2, !bf16);
+      o.parallel.zero = zero;
       o.training.use_amp = bf16;
       o.model.dropout = o.model.residual_dropout = 0.1;
       o.activations.kind = Activations::Kind::keep_none;
-      const RankRun::Layout layout{.ranks = 2, .tiny = {.zero = zero}};
-      SCOPED_TRACE(layout.str() + (bf16 ? ", bf16" : ""));
-      const RankRun run(o, layout, ignore_unevenly);
+      const RankRun run(o, 2, ignore_unevenly);
       // Weights that differ in the last bit of float32 may round apart.
       run.expect_like(alone(o, 2), bf16 ? 1e-4 : 1e-5, bf16 ? 1e-2 : kCheckAfterTolerance);
       o.activations.kind = Activations::Kind::keep_all;
-      EXPECT_TRUE(run.same_bits(RankRun(o, layout, ignore_unevenly))) << "policies";
+      EXPECT_TRUE(run.same_bits(RankRun(o, 2, ignore_unevenly))) << "policies";
     }
 }
 
 TEST(LongDataParallelLayouts, ShardsWithinReplicas) {
-  const Options o = options_of(Family::gpt2, 2, true);
+  Options o = options_of(Family::gpt2, 2, true);
   const RankRun one = alone(o, 4);
   for (const int zero : {1, 2, 3}) {
-    const RankRun::Layout layout{.ranks = 4, .tiny = {.sizes = {.shard = 2}, .zero = zero}};
-    SCOPED_TRACE(layout.str());
-    const RankRun run(o, layout, ignore_unevenly);
+    SCOPED_TRACE(testing::Message() << "zero " << zero);
+    o.parallel.zero = zero;
+    const RankRun pair(o, 2, ignore_unevenly);
+    o.parallel.zero_group = 2;
+    const RankRun run(o, 4, ignore_unevenly);
+    o.parallel.zero_group = 0;
     run.expect_like(one);
-    const RankRun pair(o, {.ranks = 2, .tiny = {.zero = zero}}, ignore_unevenly);
     EXPECT_EQ(run.bytes.total(), pair.bytes.total());
     EXPECT_GT(run.received, pair.received);
   }
@@ -124,30 +127,28 @@ TEST(LongDataParallelLayouts, TiedEmbeddingsLiveOnTwoStages) {
   for (const bool tied : {true, false})
     for (const int zero : {0, 1, 2, 3})
       for (const bool split : {false, true}) {
-        const Options o = options_of(Family::gpt2, 3, tied);
-        const RankRun::Layout layout{
-            .ranks = 4, .tiny = {.sizes = {.dp = 2, .pp = 2}, .zero = zero}, .split_weight_gradients = split};
-        SCOPED_TRACE(layout.str());
-        const RankRun run(o, layout, ignore_unevenly);
+        SCOPED_TRACE(testing::Message() << "tied " << tied << " zero " << zero << " split " << split);
+        Options o = options_of(Family::gpt2, 3, tied);
+        o.parallel.pp = 2;
+        o.parallel.zero = zero;
+        const RankRun run(o, 4, ignore_unevenly, split);
         run.expect_like(alone(o, 2));
-        EXPECT_TRUE(run.same_bits(RankRun(o, layout, ignore_unevenly))) << "twice";
+        EXPECT_TRUE(run.same_bits(RankRun(o, 4, ignore_unevenly, split))) << "twice";
       }
 }
 
 TEST(LongDataParallelLayouts, EveryOrderOfAPipelineKeepsGradientsApart) {
-  const Options o = options_of(Family::gpt2, 4, true);
+  Options o = options_of(Family::gpt2, 4, true);
   const RankRun one = alone(o, 2);
+  o.parallel.pp = 2;
   for (const auto order :
        {PipelineOrder::gpipe, PipelineOrder::one_f_one_b, PipelineOrder::interleaved, PipelineOrder::zero_bubble})
     for (const int zero : {0, 2, 3}) {
-      const RankRun::Layout layout{.ranks = 4,
-                                   .tiny = {.sizes = {.dp = 2, .pp = 2},
-                                            .zero = zero,
-                                            .order = order,
-                                            .chunks = order == PipelineOrder::interleaved ? 2 : 1},
-                                   .split_weight_gradients = order == PipelineOrder::zero_bubble};
-      SCOPED_TRACE(testing::Message() << layout.str() << ", order " << static_cast<int>(order));
-      RankRun(o, layout, ignore_unevenly).expect_like(one);
+      SCOPED_TRACE(testing::Message() << "order " << static_cast<int>(order) << " zero " << zero);
+      o.parallel.schedule = order;
+      o.parallel.chunks = order == PipelineOrder::interleaved ? 2 : 1;
+      o.parallel.zero = zero;
+      RankRun(o, 4, ignore_unevenly).expect_like(one);
     }
 }
 
@@ -204,8 +205,9 @@ TEST(DataParallel, OneRanksPoisonIsSkippedByAll) {
     for (const int poisoned : {0, 2})
       for (const bool tied : {false, true})
         run_thread_ranks(3, [&](Communicator& world) {
-          const Options o = options_of(Family::llama, 2, tied);
-          TinyRun run(o, 1, false, {}, {.world = &world, .zero = zero});
+          Options o = options_of(Family::llama, 2, tied);
+          o.parallel.zero = zero;
+          TinyRun run(o, 1, false, {}, &world);
           run.run(0);
           const auto before = run.weights();
           Poison poison(run);

@@ -140,9 +140,9 @@ StepBench bench_step(const Options& options, int64_t steps, Log& log) {
   const Plan plan = make_plan(options, *model, s.device(), device.choices.get());
   check_memory(plan, options, *model, s.device(), log);
   tune_products(device, log);
-  const auto params = make_store(s, model->params(), {.compute = compute_dtype(options)});
-  initialize(s, *params, 1);
   Mesh mesh = Mesh::single();
+  const auto params = make_store(s, model->params(), store_setup(options, *model, mesh));
+  initialize(s, *params, 1);
   Scalars scalars(s);
   TrainStep step(*model, *params, mesh, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
                  scalars.device());

@@ -20,7 +20,7 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   s.set_gemm_choices(choices);
   s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
   Mesh mesh = Mesh::single();
-  const auto params = make_store(s, model.params(), {.compute = compute_dtype(options), .mesh = &mesh});
+  const auto params = make_store(s, model.params(), store_setup(options, model, mesh));
   StepScalars scalars;
   TrainStep::Setup setup = step_setup(options, model);
   setup.micros = micros;

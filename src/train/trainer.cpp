@@ -132,7 +132,7 @@ void Trainer::choose_products() {
 void Trainer::allocate() {
   const Device device = stream_.device();
   try {
-    params_ = make_store(stream_, model_->params(), {.compute = compute_dtype(options_), .mesh = &mesh_});
+    params_ = make_store(stream_, model_->params(), store_setup(options_, *model_, mesh_));
     step_ = std::make_unique<TrainStep>(*model_, *params_, mesh_, step_setup(options_, *model_),
                                         Stacks::like(plan_.stacks, device), scalars_.device());
     batches_ = std::make_unique<DeviceBatches>(device, loader_->options());
@@ -310,8 +310,8 @@ void Trainer::watch(const StepScalars& scalars) {
 }
 
 std::optional<double> Trainer::validate(const StopSignal& stop) {
-  const auto result = evaluate(stream_, *step_, scalars_, *batches_, *validation_, options_.training.eval_batches, mesh_,
-                               [&] { return stopping(stop); });
+  const auto result = evaluate(stream_, *step_, scalars_, *batches_, *validation_, options_.training.eval_batches,
+                               mesh_, [&] { return stopping(stop); });
   if (!result) return std::nullopt;
   return result->loss();
 }

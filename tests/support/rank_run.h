@@ -12,17 +12,8 @@
 
 namespace chiron::tests {
 
-/// A layout, and what came out of training under it: of all ranks together.
+/// What came out of training on some ranks, laid out as options.parallel says: of all of them together.
 struct RankRun {
-  struct Layout {
-    int ranks = 1;
-    TinyLayout tiny{};
-    bool split_weight_gradients = false;
-    std::string str() const {
-      return fmt::format("{} ranks, {}, zero {}{}", ranks, tiny.sizes.str(), tiny.zero,
-                         split_weight_gradients ? ", split" : "");
-    }
-  };
   /// Changes a rank's batches before each step; may be absent.
   using Change = std::function<void(HostStep&)>;
 
@@ -31,18 +22,15 @@ struct RankRun {
   StoreBytes bytes;                                       ///< of rank 0's store
   int64_t received = 0;                                   ///< by rank 0, in its second step
 
-  /// Trains for some steps. `options` are one rank's: all ranks together see ranks of the data axes times as many
-  /// micro-batches. Checks what must hold under any layout: ranks agree in scalars and weights, bit for bit, and each
-  /// weight is saved by one of them.
-  RankRun(const Options& options, const Layout& layout, const Change& change = {}, int64_t num_steps = 3) {
+  /// Trains for three steps. Checks what must hold under any layout: ranks agree in scalars and weights, bit for bit,
+  /// and each weight is saved by one of them.
+  RankRun(const Options& options, int ranks, const Change& change = {}, bool split_weight_gradients = false) {
     std::mutex mutex;
     std::map<std::string, std::string> seen;  // weights as layers see them, by tensor rank and parameter
     std::map<std::string, WholeTensor> saved;
     int64_t saved_elements = 0;
-    run_thread_ranks(layout.ranks, [&](Communicator& world) {
-      TinyLayout tiny = layout.tiny;
-      tiny.world = &world;
-      TinyRun run(options, 1, layout.split_weight_gradients, {}, tiny);
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      TinyRun run(options, 1, split_weight_gradients, {}, &world);
       auto fill = [&](int64_t n) {
         run.loader.fill(n, run.host);
         if (change) change(run.host);
@@ -54,7 +42,7 @@ struct RankRun {
         gather(run.s, gradient_parts(run.params), gradients);
       }
       std::vector<StepScalars> own;
-      for (int64_t n = 0; n < num_steps; ++n) {
+      for (int64_t n = 0; n < 3; ++n) {
         fill(n);
         const int64_t before = world.bytes_received();
         own.push_back(run.run(run.host, n, kRate));
@@ -117,7 +105,7 @@ struct RankRun {
   static std::map<std::string, std::string> weights_in_use(TinyRun& run) {
     std::map<std::string, std::string> all;
     for (Unit u = 0; u < run.model->units(); ++u) {
-      if (std::ranges::none_of(run.units, [&](UnitRange range) { return range.contains(u); })) continue;
+      if (std::ranges::none_of(run.held.units, [&](UnitRange range) { return range.contains(u); })) continue;
       run.params.use(run.s, u);
       for (Param p = 0; p < static_cast<Param>(run.params.specs().size()); ++p) {
         const ParamSpec& spec = run.params.specs()[static_cast<size_t>(p)];

@@ -10,6 +10,7 @@
 #include "data/synthetic.h"
 #include "parallel/store.h"
 #include "train/device_batch.h"
+#include "train/layout.h"
 #include "train/scalars.h"
 #include "train/setup.h"
 #include "train/step.h"
@@ -17,46 +18,31 @@
 
 namespace chiron::tests {
 
-/// One rank's place among others, and what they share out.
-struct TinyLayout {
-  Communicator* world = nullptr;  ///< absent: one rank
-  MeshSizes sizes{};
-  int zero = 0;
-  PipelineOrder order = PipelineOrder::one_f_one_b;
-  int chunks = 1;
-};
-
-/// A model, its weights and a training step over synthetic tokens, in memory: as one rank has them.
+/// A model, its weights and a training step over synthetic tokens, in memory: of one rank, or of one of those of
+/// `world`, which options.parallel lays out.
 struct TinyRun {
   explicit TinyRun(const Options& o, int threads = 1, bool split_weight_gradients = false, Device device = {},
-                   const TinyLayout& layout = {})
+                   Communicator* world = nullptr)
       : options(o),
         pool(threads),
         s(device, pool),
-        mesh(layout.world ? Mesh(*layout.world, layout.sizes) : Mesh::single()),
-        model(make_model(model_setup(options, options.model.vocab_size))),
-        units(units_of_stage(model->units(), mesh.size(Axis::pp), layout.chunks, mesh.index(Axis::pp))),
-        store(make_store(s, model->params(),
-                         {.compute = compute_dtype(options),
-                          .zero = layout.zero,
-                          .mesh = &mesh,
-                          .units = units,
-                          .split_weight_gradients = split_weight_gradients})),
+        mesh(world ? Mesh(*world, mesh_sizes(options, world->size())) : Mesh::single()),
+        model(make_model(model_setup(options, options.model.vocab_size, mesh))),
+        held(setup_of_store(split_weight_gradients)),
+        store(make_store(s, model->params(), held)),
         params(*store),
         scalars(s),
         loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = options.model.vocab_size}),
                {.sequences = options.training.batch_size,
                 .length = options.training.seq_len,
                 .micros = options.training.gradient_accumulation,
-                .rank = mesh.index(Axis::dp),
-                .num_ranks = mesh.size(Axis::dp),
+                .rank = mesh.index(kBatchAxes),
+                .num_ranks = mesh.size(kBatchAxes),
                 .document_mask = options.data.document_mask}),
         batches(device, loader.options()) {
     initialize(s, params, static_cast<uint64_t>(options.training.seed));
     TrainStep::Setup setup = step_setup(options, *model);
     setup.split_weight_gradients = split_weight_gradients;
-    setup.order = layout.order;
-    setup.chunks = layout.chunks;
     // Planned dry with the same code, then allocated to the byte.
     TrainStep dry(*model, params, mesh, setup, std::nullopt, scalars.device());
     Stream dry_stream = Stream::dry(device);
@@ -105,12 +91,18 @@ struct TinyRun {
     return bytes;
   }
 
+  StoreSetup setup_of_store(bool split_weight_gradients) {
+    StoreSetup setup = store_setup(options, *model, mesh);
+    setup.split_weight_gradients |= split_weight_gradients;
+    return setup;
+  }
+
   Options options;
   ThreadPool pool;
   Stream s;
   Mesh mesh;
   std::unique_ptr<Model> model;
-  std::vector<UnitRange> units;
+  StoreSetup held;
   std::unique_ptr<ParamStore> store;
   ParamStore& params;
   Scalars scalars;
