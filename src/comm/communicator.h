@@ -42,6 +42,7 @@ struct CommCall {
   int32_t peer = 0;      ///< root of broadcast and reduce; the other side of send and receive
   int64_t elements = 0;  ///< of the larger side
   int64_t number = 0;    ///< counts the collectives of its group, and the messages between two of its ranks, from 1
+  bool operator==(const CommCall&) const = default;
   /// "all_reduce #17 of f32 x 1024 (sum)"
   std::string str() const;
 };
