@@ -93,6 +93,9 @@ inline void run_rank(const Options& o, const Layout& layout, Communicator& world
                        .micros = o.training.gradient_accumulation,
                        .rank = mesh.index(Axis::dp),
                        .num_ranks = mesh.size(Axis::dp),
+                       .context_rank = mesh.index(Axis::cp),
+                       .context_ranks = mesh.size(Axis::cp),
+                       .row_ranks = layout.sequence_parallel ? mesh.size(Axis::tp) : 1,
                        .document_mask = o.data.document_mask});
   HostStep host;
   loader.fill(0, host);
