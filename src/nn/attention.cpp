@@ -101,24 +101,25 @@ Tensor Attention::backward(Ctx& c, View d_o, Tensor qkv, const Slot& o, const Ba
   Tensor dqkv = c.scratch(qkv.shape);
   Scope scope(c.temp);
   const Rows keys = gather_keys(c, qkv, batch);
-  Tensor sum;  // of dk | dv over the runs, which write the keys that they see
+  const bool cut = c.cp.size() > 1;
+  Tensor sum;  // of dk | dv over the runs, each of which writes those of the keys that it sees
   for (int i = 0; i < num_runs(c); ++i) {
     const Queries at = run(c, batch, i);
-    Rows dkeys = this->keys(dqkv);
-    if (c.cp.size() > 1) {
-      Tensor fresh = c.scratch({keys.rows, keys.cols});
-      c.s.fill_zero(fresh);
-      dkeys = fresh;
-    }
     auto part = [&](const Rows& all) { return all.slice(at.begin, at.end); };
+    Tensor fresh;
+    if (cut) {
+      fresh = c.scratch({keys.rows, keys.cols});
+      c.s.fill_zero(fresh);
+    }
+    const Rows dkeys = cut ? fresh : this->keys(dqkv);
     attention_backward(c.s, part(q(dqkv)), k(dkeys), v(dkeys), part(d_o), part(q(qkv)), k(keys), v(keys), part(o.value),
                        View(o.stat).slice(at.begin, at.end), at.shape, at.draws, c.temp);
-    if (c.cp.size() == 1) return dqkv;
-    Tensor summand{dkeys.at, dkeys.dtype, {dkeys.rows, dkeys.cols}};
-    if (i > 0) add(c.s, sum, sum, summand);
-    if (i == 0) sum = summand;
+    if (i == 0)
+      sum = fresh;
+    else
+      add(c.s, sum, sum, fresh);
   }
-  return_keys(c, dqkv, sum, batch);
+  if (cut) return_keys(c, dqkv, sum, batch);
   return dqkv;
 }
 
