@@ -103,15 +103,16 @@ TEST(Allocation, NoneInAStepOfSeveralRanks) {
 
 TEST(Allocation, NoneInTheLoader) {
   if (kSanitized) GTEST_SKIP() << kWhySkipped;
-  for (bool mask : {false, true}) {
-    Loader loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = 300}),
-                  {.sequences = 3, .length = 40, .micros = 2, .document_mask = mask});
-    HostStep host;
-    loader.fill(0, host);
-    expect_no_allocation(mask ? "with documents" : "plain", [&] {
-      for (int64_t n = 1; n < 20; ++n) loader.fill(n, host);
-    });
-  }
+  for (bool mask : {false, true})
+    for (int64_t context_ranks : {1, 2}) {
+      Loader loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = 300}),
+                    {.sequences = 3, .length = 40, .micros = 2, .context_ranks = context_ranks, .document_mask = mask});
+      HostStep host;
+      loader.fill(0, host);
+      expect_no_allocation(mask ? "with documents" : "plain", [&] {
+        for (int64_t n = 1; n < 20; ++n) loader.fill(n, host);
+      });
+    }
 }
 
 TEST(Allocation, NoneInThePrefetcher) {

@@ -19,7 +19,6 @@ struct StatePart {
   bool transposed = false;  ///< on disk the part is data's transpose
   Box part;                 ///< on disk
   Shape global;             ///< on disk
-  bool saved = true;        ///< by this rank: of all that hold the part, one saves it
 };
 
 /// Visits everything that a checkpoint holds. Saving, loading, hashing and counting are visitors; whoever owns state

@@ -63,4 +63,7 @@ void resolve(ModelConfig& config);
 /// Throws ConfigError if options of a resolved config contradict each other or the family.
 void validate(const ModelConfig& config);
 
+/// Throws ConfigError, which says how many ranks would do, if `tp` of them cannot share out heads and MLP.
+void validate_tensor_parallel(const ModelConfig& config, int tp);
+
 }  // namespace chiron

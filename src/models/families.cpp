@@ -38,6 +38,7 @@ std::string in_words_of(const JsonObject& json, std::span<const hf::Key> keys, s
 }  // namespace
 
 std::unique_ptr<Model> make_model(const ModelSetup& setup) {
+  validate_tensor_parallel(setup.config, setup.tp);
   for (const FamilyEntry* f : families())
     if (f->family == setup.config.family) return f->make(setup);
   throw Bug("model family {} has no entry", static_cast<int>(setup.config.family));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "data/loader.h"
 #include "io/safetensors.h"
@@ -76,6 +77,58 @@ class Dump {
   SafetensorsFile file_;
   std::vector<std::string> asked_;  // sorted
 };
+
+struct Whole {
+  Shape shape;
+  Values values;
+};
+
+/// Parts of the state, put together as whole tensors in Hugging Face's layout.
+std::map<std::string, Whole> gather(Stream& s, const std::vector<StatePart>& parts) {
+  std::map<std::string, Whole> all;
+  const Staging staging(s);
+  for (StatePart part : parts) {
+    staging.hold(std::span(&part.data, 1));
+    all[part.name].shape = part.global;
+    Values& to = all[part.name].values;
+    to.resize(static_cast<size_t>(part.global.numel()));
+    const int64_t cols = part.global[part.global.rank - 1];
+    const int64_t row0 = part.global.rank == 2 ? part.part.offset[0] : 0;
+    const int64_t col0 = part.part.offset[part.global.rank - 1];
+    const auto* from = part.data.data<float>();
+    for (int64_t r = 0; r < part.data.rows; ++r)
+      for (int64_t c = 0; c < part.data.cols; ++c) {
+        const int64_t at = part.transposed ? (row0 + c) * cols + col0 + r : (row0 + r) * cols + col0 + c;
+        to[static_cast<size_t>(at)] = from[r * part.data.ld + c];
+      }
+  }
+  return all;
+}
+
+double max_error(const Values& got, const Values& want) {
+  CHECK(got.size() == want.size());
+  double diff = 0, largest = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double d = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
+    if (!(d <= diff)) diff = d;  // keeps a NaN
+    if (std::isnan(diff)) return diff;
+    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
+  }
+  return diff == 0 ? 0 : diff / largest;
+}
+
+double after_error(const Values& got, const Values& want, const Values& gradient) {
+  CHECK(got.size() == want.size() && got.size() == gradient.size());
+  double largest = 0, diff = 0, norm = 0;
+  for (float g : gradient) largest = std::max(largest, std::abs(static_cast<double>(g)));
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::abs(static_cast<double>(gradient[i])) < kGradientFloor * largest) continue;
+    const double d = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+    diff += d * d;
+    norm += static_cast<double>(want[i]) * static_cast<double>(want[i]);
+  }
+  return diff == 0 ? 0 : std::sqrt(diff / norm);
+}
 
 HostBatch read_batch(Dump& dump, const ModelConfig& model) {
   Shape shape, label_shape;
@@ -165,50 +218,6 @@ Values all_logits(Stream& s, const SavedModel& m, const HostBatch& batch) {
 
 }  // namespace
 
-void gather(Stream& s, const std::vector<StatePart>& parts, std::map<std::string, WholeTensor>& all) {
-  const Staging staging(s);
-  for (StatePart part : parts) {
-    staging.hold(std::span(&part.data, 1));
-    all[part.name].shape = part.global;
-    Values& to = all[part.name].values;
-    to.resize(static_cast<size_t>(part.global.numel()));
-    const int64_t cols = part.global[part.global.rank - 1];
-    const int64_t row0 = part.global.rank == 2 ? part.part.offset[0] : 0;
-    const int64_t col0 = part.part.offset[part.global.rank - 1];
-    const auto* from = part.data.data<float>();
-    for (int64_t r = 0; r < part.data.rows; ++r)
-      for (int64_t c = 0; c < part.data.cols; ++c) {
-        const int64_t at = part.transposed ? (row0 + c) * cols + col0 + r : (row0 + r) * cols + col0 + c;
-        to[static_cast<size_t>(at)] = from[r * part.data.ld + c];
-      }
-  }
-}
-
-double max_error(const Values& got, const Values& want) {
-  CHECK(got.size() == want.size());
-  double diff = 0, largest = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double d = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
-    if (!(d <= diff)) diff = d;  // keeps a NaN
-    if (std::isnan(diff)) return diff;
-    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
-  }
-  return diff == 0 ? 0 : diff / largest;
-}
-
-double after_error(const Values& got, const Values& want, const Values& gradient) {
-  CHECK(got.size() == want.size() && got.size() == gradient.size());
-  double largest = 0, diff = 0, norm = 0;
-  for (float g : gradient) largest = std::max(largest, std::abs(static_cast<double>(g)));
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (std::abs(static_cast<double>(gradient[i])) < kGradientFloor * largest) continue;
-    const double d = static_cast<double>(got[i]) - static_cast<double>(want[i]);
-    diff += d * d;
-    norm += static_cast<double>(want[i]) * static_cast<double>(want[i]);
-  }
-  return diff == 0 ? 0 : std::sqrt(diff / norm);
-}
-
 std::vector<Comparison> check_model(Stream& s, const std::string& folder, const std::string& path, double tolerance,
                                     Log& log) {
   SavedModel m = open_model(s, folder, {.training = true}, log);
@@ -224,8 +233,7 @@ std::vector<Comparison> check_model(Stream& s, const std::string& folder, const 
   Steps steps(s, m, batch);
   StepScalars scalars = steps.run(false);
   compare("loss", {}, {scalars.sums[1] / static_cast<float>(scalars.tokens)});
-  std::map<std::string, WholeTensor> gradients, weights;
-  gather(s, gradient_parts(*m.params), gradients);
+  const auto gradients = gather(s, gradient_parts(*m.params));
   for (const auto& [name, whole] : gradients) compare("grad." + name, whole.shape, whole.values);
 
   Values losses, norms;
@@ -236,8 +244,7 @@ std::vector<Comparison> check_model(Stream& s, const std::string& folder, const 
   }
   compare("step_loss", {kSteps}, losses);
   compare("step_gnorm", {kSteps}, norms);
-  gather(s, weight_parts(*m.params), weights);
-  for (const auto& [name, whole] : weights) {
+  for (const auto& [name, whole] : gather(s, weight_parts(*m.params))) {
     const double error =
         after_error(whole.values, dump.floats("after." + name, whole.shape), dump.floats("grad." + name, whole.shape));
     results.push_back({"after." + name, error, tolerance > 0 ? tolerance : kCheckAfterTolerance});

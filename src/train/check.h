@@ -1,11 +1,9 @@
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
-#include "core/state.h"
 #include "core/stream.h"
 
 namespace chiron {
@@ -18,17 +16,6 @@ struct Comparison {
   double error = 0, allowed = 0;
   bool passed() const { return error <= allowed; }  // false for NaN
 };
-
-/// A tensor put together from its parts, in Hugging Face's layout.
-struct WholeTensor {
-  Shape shape;
-  std::vector<float> values;
-};
-/// Puts parts of float32 state into their places; several ranks may bring parts of a tensor, one after another.
-void gather(Stream& s, const std::vector<StatePart>& parts, std::map<std::string, WholeTensor>& all);
-/// The errors that Comparison speaks of. NaN if there is one.
-double max_error(const std::vector<float>& got, const std::vector<float>& want);
-double after_error(const std::vector<float>& got, const std::vector<float>& want, const std::vector<float>& gradient);
 
 inline constexpr double kCheckTolerance = 1e-4, kCheckAfterTolerance = 5e-4;
 

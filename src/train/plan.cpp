@@ -80,7 +80,11 @@ Plan make_plan(const Options& options, const Model& model, Device device, GemmCh
   plan.flops_per_token = (one.flops + per_micro * (micros - 1)) / static_cast<double>(plan.tokens_per_step);
   plan.ops = std::move(one.ops);
 
-  for (const ParamSpec& spec : model.params()) {
+  // Of the whole model, of which this rank may have a part.
+  ModelSetup whole = model.setup();
+  whole.tp = 1, whole.tp_rank = 0;
+  const auto whole_model = make_model(whole);
+  for (const ParamSpec& spec : whole_model->params()) {
     if (spec.tied_to != kNoParam) continue;
     plan.parameters += spec.valid_numel();
     if (spec.trainable) plan.trained_parameters += spec.valid_numel();
@@ -92,7 +96,7 @@ Plan make_plan(const Options& options, const Model& model, Device device, GemmCh
 
   const int64_t chunk = options.training.loss_chunk;
   const int64_t logit_rows = chunk > 0 ? std::min(chunk, batch_tokens) : batch_tokens;
-  plan.logits = logit_rows * model.padded_vocab() * size_of(compute_dtype(options));
+  plan.logits = logit_rows * model.padded_vocab() / model.setup().tp * size_of(compute_dtype(options));
   plan.activations = plan.stacks.saved_peak();
   plan.temporary = plan.stacks.unit.peak() + plan.stacks.temp.peak() - plan.logits;
   if (device.kind == DeviceKind::gpu) {

@@ -354,8 +354,8 @@ void Trainer::save() {
   std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
   if (device_.choices) extra[kProductsFile] = device_.choices->to_json().dump(1) + "\n";
   if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();
-  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_), moment_parts(*params_), state, extra,
-                  staging);
+  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_, Which::mine),
+                  moment_parts(*params_, Which::mine), state, extra, staging);
   prune();
   saved_step_ = counters_.step;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/thread_ranks.h"
+#include "support/gathered.h"
 #include "support/tiny_run.h"
 #include "train/check.h"
 
@@ -17,18 +18,15 @@ struct RankRun {
   /// Changes a rank's batches before each step; may be absent.
   using Change = std::function<void(HostStep&)>;
 
-  std::vector<StepScalars> steps;                         ///< as rank 0 saw them
-  std::map<std::string, WholeTensor> gradients, weights;  ///< of the first step; after the last
-  StoreBytes bytes;                                       ///< of rank 0's store
-  int64_t received = 0;                                   ///< by rank 0, in its second step
+  std::vector<StepScalars> steps;  ///< as every rank saw them
+  Gathered gradients, weights;     ///< of the first step; after the last
+  StoreBytes bytes;                ///< of rank 0's store
+  int64_t received = 0;            ///< by rank 0, in its second step
 
-  /// Trains for three steps. Checks what must hold under any layout: ranks agree in scalars and weights, bit for bit,
-  /// and each weight is saved by one of them.
+  /// Trains for three steps. Checks what must hold under any layout: ranks agree in scalars and weights, bit for bit.
   RankRun(const Options& options, int ranks, const Change& change = {}, bool split_weight_gradients = false) {
     std::mutex mutex;
     std::map<std::string, std::string> seen;  // weights as layers see them, by tensor rank and parameter
-    std::map<std::string, WholeTensor> saved;
-    int64_t saved_elements = 0;
     run_thread_ranks(ranks, [&](Communicator& world) {
       TinyRun run(options, 1, split_weight_gradients, {}, &world);
       auto fill = [&](int64_t n) {
@@ -39,7 +37,7 @@ struct RankRun {
       run.run(run.host, 0, kRate, false);
       {
         std::lock_guard lock(mutex);
-        gather(run.s, gradient_parts(run.params), gradients);
+        gradients.add(gradient_parts(run.params, Which::mine));
       }
       std::vector<StepScalars> own;
       for (int64_t n = 0; n < 3; ++n) {
@@ -49,36 +47,25 @@ struct RankRun {
         if (n == 1 && world.rank() == 0) received = world.bytes_received() - before;
       }
       const auto visible = weights_in_use(run);
-      std::lock_guard lock(mutex);
-      if (steps.empty()) steps = own;
-      EXPECT_EQ(std::memcmp(steps.data(), own.data(), own.size() * sizeof(StepScalars)), 0) << "rank " << world.rank();
-      for (const auto& [name, bits] : visible)
-        EXPECT_EQ(seen.emplace(name, bits).first->second, bits) << name << ", rank " << world.rank();
-      if (world.rank() == 0) bytes = run.params.bytes();
-      auto parts = weight_parts(run.params);
-      gather(run.s, parts, weights);
-      std::erase_if(parts, [](const StatePart& part) { return !part.saved; });
-      gather(run.s, parts, saved);
-      for (const StatePart& part : parts) saved_elements += part.part.size.numel();
+      {
+        std::lock_guard lock(mutex);
+        if (steps.empty()) steps = own;
+        EXPECT_EQ(std::memcmp(steps.data(), own.data(), own.size() * sizeof(StepScalars)), 0) << world.rank();
+        for (const auto& [name, bits] : visible)
+          EXPECT_EQ(seen.emplace(name, bits).first->second, bits) << name << ", rank " << world.rank();
+        if (world.rank() == 0) bytes = run.params.bytes();
+        weights.add(weight_parts(run.params, Which::mine));
+      }
+      world.barrier(run.s);
+      weights.expect_same_bits(weight_parts(run.params));
     });
-    int64_t elements = 0;
-    for (const auto& [name, whole] : weights) {
-      elements += whole.shape.numel();
-      EXPECT_TRUE(saved.contains(name) && saved[name].values == whole.values) << name;
-    }
-    EXPECT_EQ(saved_elements, elements) << "each is saved once";
   }
 
-  /// Whether another run gave the same bits.
-  bool same_bits(const RankRun& other) const {
-    auto equal = [](const auto& a, const auto& b) {
-      return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
-        return x.first == y.first && x.second.values.size() == y.second.values.size() &&
-               std::memcmp(x.second.values.data(), y.second.values.data(), x.second.values.size() * sizeof(float)) == 0;
-      });
-    };
-    return std::memcmp(steps.data(), other.steps.data(), steps.size() * sizeof(StepScalars)) == 0 &&
-           equal(gradients, other.gradients) && equal(weights, other.weights);
+  /// Expects the same bits of another run.
+  void expect_same(const RankRun& other, const std::string& what) const {
+    EXPECT_EQ(std::memcmp(steps.data(), other.steps.data(), steps.size() * sizeof(StepScalars)), 0) << what;
+    expect_close(gradients, other.gradients, 0, what);
+    expect_close(weights, other.weights, 0, what);
   }
 
   /// Expects the losses, norms, gradients and weights of one rank; `tolerance` is that of all but the weights.
@@ -92,15 +79,28 @@ struct RankRun {
       EXPECT_NEAR(steps[n].loss, one.steps[n].loss, tolerance * std::abs(one.steps[n].loss)) << "step " << n;
       EXPECT_NEAR(steps[n].grad_norm, one.steps[n].grad_norm, allowed * one.steps[n].grad_norm) << "step " << n;
     }
-    ASSERT_EQ(gradients.size(), one.gradients.size());
-    for (const auto& [name, want] : one.gradients) {
-      EXPECT_LE(max_error(gradients.at(name).values, want.values), tolerance) << name;
-      EXPECT_LE(after_error(weights.at(name).values, one.weights.at(name).values, want.values), after) << name;
-    }
+    expect_close(gradients, one.gradients, tolerance, "gradients");
+    for (const auto& [name, want] : one.gradients.tensors())
+      EXPECT_LE(after_error(weights.tensors().at(name).values, one.weights.tensors().at(name).values, want.values),
+                after)
+          << name;
   }
 
  private:
   static constexpr float kRate = 1e-2f;
+
+  /// As in Comparison (train/check.h).
+  static double after_error(const std::vector<float>& got, const std::vector<float>& want,
+                            const std::vector<float>& gradient) {
+    double largest = 0, distance = 0, norm = 0;
+    for (float g : gradient) largest = std::max(largest, std::abs(static_cast<double>(g)));
+    for (size_t i = 0; i < want.size(); ++i) {
+      if (std::abs(static_cast<double>(gradient[i])) < 1e-4 * largest) continue;
+      distance += std::pow(static_cast<double>(got[i]) - want[i], 2);
+      norm += std::pow(want[i], 2);
+    }
+    return distance == 0 ? 0 : std::sqrt(distance / norm);
+  }
 
   static std::map<std::string, std::string> weights_in_use(TinyRun& run) {
     std::map<std::string, std::string> all;

@@ -38,6 +38,9 @@ struct TinyRun {
                 .micros = options.training.gradient_accumulation,
                 .rank = mesh.index(kBatchAxes),
                 .num_ranks = mesh.size(kBatchAxes),
+                .context_rank = mesh.index(Axis::cp),
+                .context_ranks = mesh.size(Axis::cp),
+                .row_ranks = options.parallel.sequence ? mesh.size(Axis::tp) : 1,
                 .document_mask = options.data.document_mask}),
         batches(device, loader.options()) {
     initialize(s, params, static_cast<uint64_t>(options.training.seed));
@@ -50,7 +53,7 @@ struct TinyRun {
     std::vector<Batch> planned_batches;
     for (int64_t m = 0; m < options.training.gradient_accumulation; ++m)
       planned_batches.push_back(
-          push_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
+          push_batch(tokens, options.training.batch_size, loader.options().rank_length(), options.data.document_mask));
     dry.run(dry_stream, planned_batches);
     dry.evaluate(dry_stream, planned_batches[0]);
     Stacks planned = std::move(dry).take_stacks();
