@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <vector>
+
 #include "base/error.h"
 #include "models/families.h"
 #include "ops/attention/attention.h"
@@ -115,6 +117,21 @@ void validate(const ModelConfig& c) {
 std::string why_without_effect(const ModelConfig& c, std::string_view option) {
   const FamilyEntry& f = entry_of(c.family);
   return f.without_effect ? f.without_effect(c, option) : "";
+}
+
+void validate_tensor_parallel(const ModelConfig& c, int tp) {
+  auto fits = [&](int64_t n) {
+    return c.num_heads % n == 0 && c.d_ff % n == 0 && (c.num_kv_heads % n == 0 || n % c.num_kv_heads == 0);
+  };
+  if (fits(tp)) return;
+  std::vector<int64_t> would_do;
+  for (int64_t n = 1; n <= c.num_heads; ++n)
+    if (fits(n)) would_do.push_back(n);
+  throw ConfigError(
+      "tensor parallelism over {} ranks (parallel.tp): that must divide model.num_heads {} and model.d_ff {}, and "
+      "divide "
+      "model.num_kv_heads {} or be a multiple of it; what would do: {}",
+      tp, c.num_heads, c.d_ff, c.num_kv_heads, fmt::join(would_do, ", "));
 }
 
 }  // namespace chiron

@@ -66,5 +66,7 @@ void validate(const ModelConfig& config);
 /// Why an option such as "rope.theta", given with this config's value, would have no effect with its family, and what
 /// to do; empty if it has one.
 std::string why_without_effect(const ModelConfig& config, std::string_view option);
+/// Throws ConfigError, which says how many ranks would do, if `tp` of them cannot share out heads and MLP.
+void validate_tensor_parallel(const ModelConfig& config, int tp);
 
 }  // namespace chiron

@@ -46,7 +46,10 @@ const FamilyEntry& entry_of(Family family) {
   throw Bug("model family {} has no entry", static_cast<int>(family));
 }
 
-std::unique_ptr<Model> make_model(const ModelSetup& setup) { return entry_of(setup.config.family).make(setup); }
+std::unique_ptr<Model> make_model(const ModelSetup& setup) {
+  validate_tensor_parallel(setup.config, setup.tp);
+  return entry_of(setup.config.family).make(setup);
+}
 
 ModelConfig config_from_hf(const JsonObject& json) {
   const std::string type = json.text("model_type");

@@ -90,7 +90,7 @@ class Gpt2 final : public Decoder<Block> {
     const ModelConfig& m = config();
     const int64_t C = m.d_model, F = m.d_ff, H = m.num_heads / setup.tp, D = m.head_dim;
     const auto dropped = [](double p, uint32_t op) { return DropoutLayer{static_cast<float>(p), op}; };
-    embedding_.tokens = vocabulary_table(0, "transformer.wte.weight");
+    make_token_table("transformer.wte.weight");
     embedding_.positions = matrix(0, {{"transformer.wpe.weight", m.max_seq_len}}, C, m.init_std);
     embedding_.drop = dropped(m.embedding_dropout, kEmbeddingDraw);
 
@@ -119,8 +119,9 @@ class Gpt2 final : public Decoder<Block> {
     }
     head_.norm = norm(head(), "transformer.ln_f");
     make_head_weight("lm_head.weight");
-    block_slots_ = {{"h1", C, LayerNorm::kStatCols}, {"qkv", 3 * H * D},   {"att", H * D, H},    {"x2", C},
-                    {"h2", C, LayerNorm::kStatCols}, {"fc", F / setup.tp}, {"act", F / setup.tp}};
+    block_slots_ = {
+        {"h1", C, LayerNorm::kStatCols}, {"qkv", 3 * H * D, 0, true},   {"att", H * D, H, true},       {"x2", C},
+        {"h2", C, LayerNorm::kStatCols}, {"fc", F / setup.tp, 0, true}, {"act", F / setup.tp, 0, true}};
   }
 
   nlohmann::json hf_config() const override {

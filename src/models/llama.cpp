@@ -100,7 +100,7 @@ class Llama final : public Decoder<Block> {
   explicit Llama(const ModelSetup& setup) : Decoder(setup) {
     const ModelConfig& m = config();
     const int64_t C = m.d_model, F = m.d_ff, D = m.head_dim, H = m.num_heads, K = m.num_kv_heads;
-    embedding_.tokens = vocabulary_table(0, "model.embed_tokens.weight");
+    make_token_table("model.embed_tokens.weight");
     embedding_.drop = {static_cast<float>(m.embedding_dropout), kEmbeddingDraw};
     const Param inv_freq = rotary_table();
 
@@ -111,8 +111,8 @@ class Llama final : public Decoder<Block> {
                         mlp = layer + "mlp.";
       Block b;
       b.n1 = norm(u, layer + "input_layernorm.weight");
-      linear(b.wqkv, u, {{self + "q_proj", H * D}, {self + "k_proj", K * D}, {self + "v_proj", K * D}}, C, m.init_std,
-             m.attention_bias);
+      auto kv = [&](const char* name) { return Piece{.name = self + name, .rows = K * D, .holders = kv_holders()}; };
+      linear(b.wqkv, u, {{self + "q_proj", H * D}, kv("k_proj"), kv("v_proj")}, C, m.init_std, m.attention_bias);
       linear(b.wo.linear, u, {{self + "o_proj", C}}, H * D, out_std, m.attention_bias);
       b.n2 = norm(u, layer + "post_attention_layernorm.weight");
       linear(b.wgu, u, {{mlp + "gate_proj", F}, {mlp + "up_proj", F}}, C, m.init_std, m.mlp_bias);
@@ -131,8 +131,10 @@ class Llama final : public Decoder<Block> {
     head_.norm = norm(head(), "model.norm.weight");
     make_head_weight("lm_head.weight");
     const Attention& a = blocks_.front().attn;
-    block_slots_ = {{"h1", C, RmsNorm::kStatCols}, {"qkv", a.qkv_width()},   {"att", a.q_width(), a.heads}, {"x2", C},
-                    {"h2", C, RmsNorm::kStatCols}, {"gu", 2 * F / setup.tp}, {"act", F / setup.tp}};
+    block_slots_ = {{"h1", C, RmsNorm::kStatCols},       {"qkv", a.qkv_width(), 0, true},
+                    {"att", a.q_width(), a.heads, true}, {"x2", C},
+                    {"h2", C, RmsNorm::kStatCols},       {"gu", 2 * F / setup.tp, 0, true},
+                    {"act", F / setup.tp, 0, true}};
   }
 
   nlohmann::json hf_config() const override;

@@ -11,7 +11,7 @@
 #include "data/synthetic.h"
 #include "ops/all_cases.h"
 #include "ops/gemm/gemm_blis.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/device_batch.h"
 #include "train/device_stream.h"
 #include "train/memory.h"
@@ -147,11 +147,11 @@ Figures bench_step(const Options& options, int64_t steps, Log& log, const BenchW
   const Plan plan = make_plan(options, *model, s.device(), device.choices.get());
   check_memory(plan, options, *model, s.device(), log);
   tune_products(device, log);
-  Replicated params(s, model->params(), compute_dtype(options), StateKind::training);
-  initialize(s, params, 1);
   Mesh mesh = Mesh::single();
+  const auto params = make_store(s, model->params(), store_setup(options, *model, mesh));
+  initialize(s, *params, 1);
   Scalars scalars(s);
-  TrainStep step(*model, params, mesh, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
+  TrainStep step(*model, *params, mesh, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
                  scalars.device());
   const TrainingOptions& t = options.training;
   Loader loader(std::make_shared<SyntheticSource>(text),

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "io/checkpoint.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/hf_model.h"
 #include "train/options.h"
 #include "train/weights.h"
@@ -12,9 +12,9 @@
 namespace chiron {
 namespace {
 
-void make_store(Stream& s, SavedModel& m, SavedModel::Use use) {
-  m.params = std::make_unique<Replicated>(s, m.model->params(), use.compute,
-                                          use.training ? StateKind::training : StateKind::weights);
+void allocate(Stream& s, SavedModel& m, SavedModel::Use use) {
+  m.params = make_store(s, m.model->params(),
+                        {.compute = use.compute, .kind = use.training ? StateKind::training : StateKind::weights});
 }
 
 SavedModel open_checkpoint(Stream& s, const std::string& path, SavedModel::Use use) {
@@ -24,7 +24,7 @@ SavedModel open_checkpoint(Stream& s, const std::string& path, SavedModel::Use u
   const std::string file = path + "/config.json";
   ModelConfig config = config_from_hf(JsonObject(parse_json(checkpoint.extra("config.json"), file), file));
   m.model = make_model({.config = config});
-  make_store(s, m, use);
+  allocate(s, m, use);
   load_constants(s, *m.params);
   const Staging staging(s);
   for (const StatePart& part : weight_parts(*m.params)) checkpoint.read(part, staging);
@@ -40,7 +40,7 @@ SavedModel open_folder(Stream& s, const std::string& path, SavedModel::Use use, 
   std::vector<std::string> remarks;
   m.model = make_model({.config = hf_model_config(folder, remarks)});
   for (const std::string& remark : remarks) log.warning("{}", remark);
-  make_store(s, m, use);
+  allocate(s, m, use);
   load_hf_weights(s, *m.model, *m.params, folder);
   if (file_exists(path + "/tokenizer.json")) m.tokenizer = open_tokenizer(path);
   return m;

@@ -71,6 +71,15 @@ ModelSetup model_setup(const Options& options, int64_t data_vocab, const Mesh& m
   return setup;
 }
 
+StoreSetup store_setup(const Options& options, const Model& model, Mesh& mesh) {
+  const auto chunks = static_cast<int>(options.parallel.chunks);
+  return {.compute = compute_dtype(options),
+          .zero = static_cast<int>(options.parallel.zero),
+          .mesh = &mesh,
+          .units = units_of_stage(model.units(), mesh.size(Axis::pp), chunks, mesh.index(Axis::pp)),
+          .split_weight_gradients = options.parallel.schedule == PipelineOrder::zero_bubble && mesh.size(Axis::pp) > 1};
+}
+
 TrainStep::Setup step_setup(const Options& options, const Model& model) {
   const TrainingOptions& t = options.training;
   // A graph holds every launch of its region: those of a long step would take memory that no plan knows of.

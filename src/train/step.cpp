@@ -24,6 +24,7 @@ View forward_units(Ctx& c, const Model& model, const Batch& batch, UnitRange uni
   for (Unit u = units.first; u < std::min(units.last, model.head()); ++u) {
     c.at = u;
     c.params.use(c.s, u);
+    if (u + 1 < units.last) c.params.fetch(c.s, u + 1);
     Saved unit{.batch = &batch, .specs = model.slots(u), .x = x, .slots = {}};
     Scope scope(c.unit);
     model.forward(c, u, y[u % 2], unit);
@@ -108,7 +109,8 @@ template <class F>
 void TrainStep::region(Stream& s, Action::Kind kind, Unit u, int stack, Place place, F&& work) {
   if (replaying_ != Graphs::unit) return work(s);
   const auto units = static_cast<size_t>(model_.units()), stacks = stacks_.saved.size();
-  const size_t unit = (static_cast<size_t>(kind) * units + static_cast<size_t>(u)) * stacks + static_cast<size_t>(stack);
+  const size_t unit =
+      (static_cast<size_t>(kind) * units + static_cast<size_t>(u)) * stacks + static_cast<size_t>(stack);
   unit_graphs_.resize(3 * units * stacks * 4);
   Graph& graph = unit_graphs_[(unit * 2 + place.first) * 2 + place.last];
   const bool fresh = graph.empty();
@@ -190,6 +192,7 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
   for (Unit u = units.first; u < units.last; ++u) {
     const auto i = static_cast<size_t>(u);
     params_.use(s, u);
+    if (u + 1 < units.last) params_.fetch(s, u + 1);
     f.bottoms[i] = u == units.first ? bottom : saved.top();
     Saved& unit = f.saved[i];
     unit = {.batch = &f.batch, .specs = model_.slots(u), .x = x, .slots = {}};
@@ -227,6 +230,7 @@ void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
   for (Unit u = units.last - 1; u >= units.first; --u) {
     const auto i = static_cast<size_t>(u);
     params_.use(s, u);
+    if (u > units.first) params_.fetch(s, u - 1);
     tell(s, u, false);
     region(s, Action::backward, u, stack, place, [&](Stream& on) {
       Ctx c = context(on, Mode::train, saved);

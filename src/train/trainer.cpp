@@ -132,7 +132,7 @@ void Trainer::choose_products() {
 void Trainer::allocate() {
   const Device device = stream_.device();
   try {
-    params_ = std::make_unique<Replicated>(stream_, model_->params(), compute_dtype(options_), StateKind::training);
+    params_ = make_store(stream_, model_->params(), store_setup(options_, *model_, mesh_));
     step_ = std::make_unique<TrainStep>(*model_, *params_, mesh_, step_setup(options_, *model_),
                                         Stacks::like(plan_.stacks, device), scalars_.device());
     batches_ = std::make_unique<DeviceBatches>(device, loader_->options());
@@ -315,8 +315,8 @@ void Trainer::watch(const StepScalars& scalars) {
 }
 
 std::optional<double> Trainer::validate(const StopSignal& stop) {
-  const auto result = evaluate(stream_, *step_, scalars_, *batches_, *validation_, options_.training.eval_batches, mesh_,
-                               [&] { return stopping(stop); });
+  const auto result = evaluate(stream_, *step_, scalars_, *batches_, *validation_, options_.training.eval_batches,
+                               mesh_, [&] { return stopping(stop); });
   if (!result) return std::nullopt;
   return result->loss();
 }
@@ -359,8 +359,8 @@ void Trainer::save() {
   std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
   if (device_.choices) extra[kProductsFile] = device_.choices->to_json().dump(1) + "\n";
   if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();
-  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_), moment_parts(*params_), state, extra,
-                  staging);
+  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_, Which::mine),
+                  moment_parts(*params_, Which::mine), state, extra, staging);
   prune();
   saved_step_ = counters_.step;
 }
