@@ -11,7 +11,7 @@ namespace chiron {
 enum class PipelineOrder : uint8_t {
   gpipe,        ///< all forward, then all backward (Huang et al., "GPipe", 2019)
   one_f_one_b,  ///< backward as soon as possible (Narayanan et al., "PipeDream", 2019)
-  interleaved,  ///< 1F1B over several chunks of the model per stage (Narayanan et al., "Megatron-LM", 2021, section 2.2)
+  interleaved,  ///< 1F1B over several chunks of layers per stage (Narayanan et al., "Megatron-LM", 2021, section 2.2)
   zero_bubble,  ///< 1F1B with weight gradients where a stage would wait (Qi et al., "Zero Bubble", 2023, ZB-H1)
 };
 

@@ -21,12 +21,10 @@ enum class StateKind : uint8_t {
 /// With ZeRO (Rajbhandari et al., "ZeRO", 2020) n ranks of Axis::shard share out state: rank i has rows
 /// [i * ceil(rows / n), (i + 1) * ceil(rows / n)) of each parameter, as far as there are so many.
 ///
-///   zero | whole on each rank                           | shared out             | moved per step and rank, for G
-///   bytes 0    | weights, gradients, moments                  |                        | 2 (n - 1) / n G: all-reduce
-///   1    | weights to compute with, gradients           | masters, moments       | the same: reduce-scatter,
-///   all-gather 2    | weights to compute with, gradients of 2 units | gradients, too         | reduce-scatter per
-///   micro-batch 3    | weights and gradients of 2 units             | weights, too           | and all-gather per pass
-///   of a unit
+/// Of weights, gradients (G bytes), masters and moments each rank has the whole but for these, of which it has a share:
+///   zero 1: masters and moments. Moved per step and rank: 2 (n - 1) / n G, as without ZeRO, where it is an all-reduce
+///   zero 2: gradients too, of which two units are whole at a time. They are reduced after each micro-batch
+///   zero 3: weights too, of which two units are whole at a time. They are gathered for each pass of a unit
 ///
 /// The first and the last unit, and weights that several units use, have buffers of their own in place of the ring of
 /// two. Ranks of the other data axes hold the same, and sum their shares.
