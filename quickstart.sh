@@ -42,6 +42,7 @@ esac
 texts=()
 for text in "$@"; do
   [ -e "$text" ] || die "$text: no such file"
+  [ ! -d "$text" ] || die "$text is a folder; give the text files in it, as in ./quickstart.sh $text/*.txt"
   [ -f "$text" ] || die "$text is no regular file; give text files"
   [ -r "$text" ] || die "$text cannot be read: permission denied"
   [ -s "$text" ] || die "$text is empty"
@@ -72,6 +73,7 @@ cmake --build --preset "${preset[0]}" --target chiron --parallel "$(nproc)"
 
 data=data/quickstart
 run=runs/quickstart
+trap 'rm -rf -- "$data.new"' EXIT # what a start that was broken off has half prepared
 # Renames data and run from one ending to another, last the note of what they were made from.
 move() {
   [ ! -e "$data$1" ] || mv -- "$data$1" "$data$2"
@@ -169,17 +171,29 @@ else
   show ./chiron eval "$run" --data "$data/validation"
 fi
 
+# The first words of the text that was kept for validation, without what a shell would take for more than letters.
+held_out_words() {
+  local bytes
+  bytes=$(sed -n 's/^  "text_bytes": \([0-9]*\),$/\1/p' "$data/validation/dataset.json")
+  cat -- "${texts[@]}" | tail -c "$bytes" | head -c 60 | iconv -c -f UTF-8 -t UTF-8 | tr -s '[:space:]' ' ' |
+    tr -d '"`$\\!' | sed 's/^ //' | cut -d ' ' -f 1-3
+}
+
 say "6/6 A sample"
 echo "The prompt, and how the model goes on: the look of its text, with little sense; the model is small."
 if [ "$source" = synthetic ]; then
   show ./chiron generate "$run" --prompt-ids 1,2,3
 else
-  prompt="And he said"
+  prompt="And he said" next="In the beginning"
+  if [ "$source" = files ]; then
+    prompt=$(held_out_words) || true # head leaves early, which is no failure
+    next=${prompt:=The}
+  fi
   show ./chiron generate "$run" --prompt "$prompt"
 fi
 
 say "Done after $((SECONDS / 60)) min $((SECONDS % 60)) s. What lies where"
-prompt='--prompt "In the beginning"'
+prompt="--prompt \"${next:-}\""
 made_up=""
 text_at=$data
 if [ "$source" = synthetic ]; then

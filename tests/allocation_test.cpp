@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "comm/thread_ranks.h"
 #include "data/prefetcher.h"
 #include "support/sanitized.h"
 #include "support/tiny_run.h"
@@ -57,37 +58,64 @@ TEST(Allocation, NoneInAStep) {
     for (double dropout : {0.0, 0.1})
       for (bool amp : {false, true})
         for (const Activations& a : {Activations{.kind = Kind::keep_all}, Activations{.kind = Kind::keep_none},
-                                     Activations{.kind = Kind::keep, .slots = {"qkv", "att"}}}) {
-          Options o = tiny_options(family);
-          o.model.dropout = o.model.embedding_dropout = o.model.attention_dropout = o.model.residual_dropout = dropout;
-          o.training.use_amp = amp;
-          o.training.loss_chunk = amp ? 50 : 0;
-          o.data.document_mask = amp;
-          o.activations = a;
-          TinyRun run(o, 2);
-          for (int64_t n = 0; n < 2; ++n) {
-            run.run(n);
-            run.loader.fill(n, run.host);
+                                     Activations{.kind = Kind::keep, .slots = {"qkv", "att"}}})
+          for (bool deferred : {false, true}) {
+            Options o = tiny_options(family);
+            o.model.dropout = o.model.embedding_dropout = o.model.attention_dropout = o.model.residual_dropout =
+                dropout;
+            o.training.use_amp = amp;
+            o.training.loss_chunk = amp ? 50 : 0;
+            o.data.document_mask = amp;
+            o.activations = a;
+            TinyRun run(o, 2, deferred);
+            for (int64_t n = 0; n < 2; ++n) {
+              run.run(n);
+              run.loader.fill(n, run.host);
+            }
+            const auto batches = run.batches.upload(run.s, run.host.micros);
+            const std::string what =
+                fmt::format("{} dropout {} amp {} {} deferred {}", names_of(family)[static_cast<size_t>(family)],
+                            dropout, amp, a.yaml(), deferred);
+            expect_no_allocation(what, [&] { run.step->run(run.s, batches); });
+            expect_no_allocation(what + ", evaluation", [&] { run.step->evaluate(run.s, batches[0]); });
           }
-          const auto batches = run.batches.upload(run.s, run.host.micros);
-          const std::string what = fmt::format("{} dropout {} amp {} {}", names_of(family)[static_cast<size_t>(family)],
-                                               dropout, amp, a.yaml());
-          expect_no_allocation(what, [&] { run.step->run(run.s, batches); });
-          expect_no_allocation(what + ", evaluation", [&] { run.step->evaluate(run.s, batches[0]); });
-        }
+}
+
+TEST(Allocation, NoneInAStepOfSeveralRanks) {
+  if (kSanitized) GTEST_SKIP() << kWhySkipped;
+  for (const bool amp : {false, true})
+    for (const int zero : {0, 1, 2, 3})
+      run_thread_ranks(2, [&](Communicator& world) {
+        Options o = tiny_options(Family::gpt2);
+        o.training.use_amp = amp;
+        o.parallel.zero = zero;
+        TinyRun run(o, 1, false, {}, &world);
+        for (int64_t n = 0; n < 2; ++n) run.run(n);
+        run.loader.fill(2, run.host);
+        const auto batches = run.batches.upload(run.s, run.host.micros);
+        world.barrier(run.s);
+        const int64_t before = allocations.load();
+        world.barrier(run.s);
+        run.step->run(run.s, batches);
+        world.barrier(run.s);
+        const int64_t after = allocations.load();
+        world.barrier(run.s);
+        EXPECT_EQ(after - before, 0) << "zero " << zero << " amp " << amp;
+      });
 }
 
 TEST(Allocation, NoneInTheLoader) {
   if (kSanitized) GTEST_SKIP() << kWhySkipped;
-  for (bool mask : {false, true}) {
-    Loader loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = 300}),
-                  {.sequences = 3, .length = 40, .micros = 2, .document_mask = mask});
-    HostStep host;
-    loader.fill(0, host);
-    expect_no_allocation(mask ? "with documents" : "plain", [&] {
-      for (int64_t n = 1; n < 20; ++n) loader.fill(n, host);
-    });
-  }
+  for (bool mask : {false, true})
+    for (int64_t context_ranks : {1, 2}) {
+      Loader loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = 300}),
+                    {.sequences = 3, .length = 40, .micros = 2, .context_ranks = context_ranks, .document_mask = mask});
+      HostStep host;
+      loader.fill(0, host);
+      expect_no_allocation(mask ? "with documents" : "plain", [&] {
+        for (int64_t n = 1; n < 20; ++n) loader.fill(n, host);
+      });
+    }
 }
 
 TEST(Allocation, NoneInThePrefetcher) {

@@ -199,7 +199,8 @@ TEST_F(GpuRun, TakesTheMemoryOfThePlan) {
     Stream s(kGpu, pool);
   }  // the driver's own part
   const int64_t before = free_memory(kGpu);
-  const Trainer trainer(o, false, log);
+  SelfCommunicator world;
+  const Trainer trainer(o, false, log, world);
   const auto taken = static_cast<double>(before - free_memory(kGpu));
   EXPECT_NEAR(taken / planned, 1, 0.03) << taken << " of " << planned;
   EXPECT_GT(planned, small ? 20e6 : 2e9);

@@ -161,6 +161,7 @@ TEST_F(Resume, ASignalEndsTheStepAndSaves) {
     process.signal(signal);
     Outcome o = process.wait();
     EXPECT_EQ(o.code, 75) << o.text;
+    EXPECT_THAT(o.text, HasSubstr("\nfinishing the step, then saving; Ctrl-C again aborts\n"));
     const auto steps = static_cast<int64_t>(metrics_of(dir / run).size());
     EXPECT_EQ(newest_checkpoint(dir / run + "/checkpoints")->step, steps) << "saved at the end of the step";
     const Words end = constant + Words{set("training.max_steps", steps + 3)};
@@ -181,6 +182,16 @@ TEST_F(Resume, ASignalDuringAnEvaluationSavesToo) {
   auto newest = newest_checkpoint(dir / "run/checkpoints");
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->step, static_cast<int64_t>(metrics_of(dir / "run").size()));
+}
+
+TEST_F(Resume, ASecondSignalAborts) {
+  Process process(train("run", {"training.max_steps=100000000", "training.batch_size=5000"}), dir / "out.txt");
+  ASSERT_TRUE(eventually([&] { return file_exists(dir / "run/metrics.jsonl") && metrics_of(dir / "run").size() > 0; }));
+  process.signal(SIGINT);
+  ASSERT_TRUE(eventually([&] { return read_file(dir / "out.txt").find("finishing") != std::string::npos; }));
+  process.signal(SIGINT);
+  EXPECT_EQ(process.wait().code, -SIGINT);
+  EXPECT_FALSE(newest_checkpoint(dir / "run/checkpoints"));
 }
 
 TEST_F(Resume, TheFirstStepHasTheRateOfItsNumber) {

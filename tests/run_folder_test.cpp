@@ -97,8 +97,9 @@ TEST_F(RunFolders, WhatMayNotChangeIsRefusedWithTheDifference) {
 TEST_F(RunFolders, WhatMayChangeIsTaken) {
   ASSERT_EQ(train().code, 0);
   Outcome done = train();
+  EXPECT_EQ(done.text.find("training.max_steps was"), std::string::npos);
   EXPECT_EQ(done.code, 0);
-  EXPECT_THAT(done.text, HasSubstr("4 steps are done; set training.max_steps higher to go on"));
+  EXPECT_THAT(done.text, HasSubstr("done already: 4 steps; set training.max_steps higher to go on"));
   int64_t steps = 4;
   for (const char* changed :
        {"run.threads=2", "logging.level=DEBUG", "logging.every=1", "activations=keep_none", "activations={every: 2}",
@@ -108,6 +109,7 @@ TEST_F(RunFolders, WhatMayChangeIsTaken) {
     Outcome o = train({changed, fmt::format("training.max_steps={}", steps)});
     EXPECT_EQ(o.code, 0) << changed << ": " << o.text;
     EXPECT_EQ(metrics_of(run).size(), static_cast<size_t>(steps)) << changed;
+    EXPECT_THAT(o.text, HasSubstr(fmt::format("training.max_steps was {} and is {}", steps - 1, steps)));
   }
   EXPECT_THAT(read_file(run + "/config.yaml"), HasSubstr(fmt::format("max_steps: {}", steps)));
 }
@@ -316,6 +318,16 @@ TEST_F(RunFolders, TwoPreparesDoNotMeet) {
 TEST_F(RunFolders, LostOutputIsAnError) {
   EXPECT_EQ(shell(CHIRON_PROGRAM " config show " + config + " > /dev/full").code, 4);
   EXPECT_EQ(shell(CHIRON_PROGRAM " --help > /dev/full").code, 4);
+}
+
+TEST_F(RunFolders, AnEvaluationIsNoPartOfTheSpeed) {
+  Outcome o = train({"training.eval_every=1", "training.eval_batches=1000"});
+  ASSERT_EQ(o.code, 0) << o.text;
+  for (const auto& line : metrics_of(run)) {
+    const double seconds = line["step_seconds"], other = line["other_seconds"];
+    EXPECT_GT(other, 10 * seconds);
+    EXPECT_NEAR(line["tokens_per_second"].get<double>() * seconds, 24, 1e-6);
+  }
 }
 
 TEST_F(RunFolders, ASignalEndsAnEvaluation) {

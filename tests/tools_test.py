@@ -144,6 +144,13 @@ class CheckDag(Sandbox):
                             "src/ops/add/add_gpu.h": "#pragma once" + "\n" * 11})
         self.assertIn("src: 17 lines without tests (fewer than 20000 allowed), 23 of the GPU back end", text)
 
+    def test_groups_of_ranks_and_layouts_are_counted_apart(self):
+        text = self.passes({"src/comm/group.h": "#pragma once" + "\n" * 5, "src/parallel/group.cpp": "\n" * 7,
+                            "src/parallel/group_test.cpp": "\n" * 9})
+        self.assertIn("src: 17 lines without tests", text)
+        self.assertIn(" 12 of comm/ and parallel/ (fewer than 6000)", text)
+        self.refused({f"src/comm/f{n}.cpp": "\n" * 599 for n in range(10)}, "src/: 6002 lines of comm/ and parallel/")
+
     def test_file_names_are_unique(self):
         self.refused({"src/core/config.h": "#pragma once\n", "src/train/config.h": "#pragma once\n"},
                      "the same file name as src/core/config.h")
@@ -311,7 +318,8 @@ printf '%s|' "$@" >>calls; echo >>calls
 case "$1" in
   prepare)
     while [ "$1" != --out ]; do shift; done
-    mkdir -p "$2/train"
+    mkdir -p "$2/train" "$2/validation"
+    printf '{\\n  "tokens": 9,\\n  "text_bytes": 32,\\n' >"$2/validation/dataset.json"
     count=$(cat tokens 2>/dev/null || echo 20000)
     printf '{\\n  "tokens": %s,\\n  "shards": [\\n    {\\n      "tokens": 7,\\n' "$count" >"$2/train/dataset.json"
     exit "$(cat prepare_status 2>/dev/null || echo 0)"
@@ -326,7 +334,7 @@ esac
                   "tools/preset.sh": "#!/bin/sh\necho cpu\n",
                   "bin/cmake": "#!/bin/sh\necho cmake \"$@\" >>calls\n",
                   "bin/bible": "#!/bin/sh\nfor i in $(seq 31102); do echo verse $i; done\n",
-                  "my text.txt": "Some words.\n"})
+                  "my text.txt": 'Some words.\nThe "last" of my own words, $5.\n'})
         shutil.copy(ROOT / "quickstart.sh", self.root)
         for name in ("chiron", "tools/packages.sh", "tools/preset.sh", "bin/cmake", "bin/bible"):
             os.chmod(self.root / name, 0o755)
@@ -348,7 +356,8 @@ esac
         order = [line.split("|")[0] for line in calls.splitlines() if "|" in line]
         self.assertEqual(order, ["prepare", "train", "eval", "generate"])
         self.assertIn("What to try next", text)
-        self.assertIn('./chiron generate runs/quickstart --prompt "In', text)
+        self.assertIn("generate|runs/quickstart|--prompt|The last of|", calls)
+        self.assertIn('./chiron generate runs/quickstart --prompt "The last of" --temperature', text)
         self.assertRegex(text, r"== Done after \d+ min \d+ s")
         self.assertNotRegex(text, r"(?m)^  chiron |--to (?!runs/)")
         self.assertEqual(text.count("The prompt, and how"), 1)
@@ -404,6 +413,7 @@ esac
             code, text, calls = self.start(self.root / "other.txt")
             self.assertEqual(code, expected, text)
             self.assertIn(words, text)
+            self.assertFalse((self.root / "data/quickstart.new").exists())
             self.assertNotIn("train|", calls.replace("prepare|", ""))
             self.assertTrue((self.root / "data/quickstart/mark").exists())
             self.assertTrue((self.root / "runs/quickstart/mark").exists())
@@ -420,6 +430,8 @@ esac
         self.assertEqual(code, 0, text)
         self.assertIn(f"prepare|{self.root / 'data/bible-kjv.txt'}|", calls)
         self.assertEqual((self.root / "data/bible-kjv.txt").read_text().count("\n"), 31102)
+        self.assertIn("--prompt|And he said|", calls)
+        self.assertIn('--prompt "In the beginning" --temperature', text)
 
     def test_a_text_that_is_cut_off_is_noticed(self):
         self.put({"bin/bible": "#!/bin/sh\necho verse\n"})
@@ -439,8 +451,8 @@ esac
 
     def test_bad_files_are_named_before_anything_happens(self):
         self.put({"empty.txt": ""})
-        for name, words in (("gone.txt", "no such file"), ("data", "no such file"), ("tools", "no regular file"),
-                            ("empty.txt", "is empty")):
+        for name, words in (("gone.txt", "no such file"), ("data", "no such file"), ("/dev/null", "no regular file"),
+                            ("tools", "is a folder; give the text files in it"), ("empty.txt", "is empty")):
             code, text, calls = self.start(self.root / name)
             self.assertEqual(code, 1)
             self.assertIn(name, text)

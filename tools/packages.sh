@@ -2,8 +2,9 @@
 # The packages that Chiron needs (names of Debian 12 and Ubuntu 24.04), and their installation.
 #   tools/packages.sh GROUP...           installs what is missing; with nothing missing it does nothing, offline too
 #   tools/packages.sh --list GROUP...    prints the names
-# Groups: build (the program), test (its tests), check (format and lint), emulator (GPU kernels on the host, for tests),
-# amd (compiling for AMD without ROCm), text (something to read for quickstart.sh).
+# Groups: build (the program), mpi (several CPU processes as ranks; the program builds without), test (its tests),
+# check (format and lint), emulator (GPU kernels on the host, for tests), amd (compiling for AMD without ROCm), text
+# (something to read for quickstart.sh).
 set -euo pipefail
 
 # group  package  how to see that it is there: a command, or headers of which one is enough
@@ -19,6 +20,8 @@ build  nlohmann-json3-dev   header:nlohmann/json.hpp
 build  libpcre2-dev         header:pcre2.h
 build  libxxhash-dev        header:xxhash.h
 build  libblis-openmp-dev   header:blis-openmp/blis.h,blis/blis.h
+mpi    libopenmpi-dev       command:mpicxx
+mpi    openmpi-bin          command:mpirun
 test   libgtest-dev         header:gtest/gtest.h
 test   libgmock-dev         header:gmock/gmock.h
 test   python3              command:python3
@@ -32,7 +35,7 @@ text   bible-kjv            command:bible
 '
 
 usage() {
-  echo "usage: tools/packages.sh [--list] build|test|check|emulator|amd|text ..." >&2
+  echo "usage: tools/packages.sh [--list] build|mpi|test|check|emulator|amd|text ..." >&2
   exit 2
 }
 
@@ -43,7 +46,7 @@ if [ "${1:-}" = --list ]; then
 fi
 [ $# -gt 0 ] || usage
 for group in "$@"; do
-  case "$group" in build | test | check | emulator | amd | text) ;; *) usage ;; esac
+  case "$group" in build | mpi | test | check | emulator | amd | text) ;; *) usage ;; esac
 done
 
 has_header() { # one of the comma-separated headers is there

@@ -31,36 +31,54 @@ for line in open(f"{root}/PropList.txt", encoding="utf-8"):
         mark(bounds[0], bounds[-1], "space")
 version = open(f"{root}/PropList.txt", encoding="utf-8").readline().strip("# \n")[len("PropList-"):-len(".txt")]
 
-ranges, begin = [], 0x80
-for code in range(0x80, 0x110000):
-    if code + 1 == 0x110000 or classes[code + 1] != classes[begin]:
-        if classes[begin]:
-            ranges.append((begin, code, classes[begin]))
-        begin = code + 1
-
 print(f"""// Unicode {version}: written by tools/unicode_ranges.py.
 #include "text/unicode_ranges.h"
+
+#include <algorithm>
+#include <array>
 
 namespace chiron {{
 
 namespace {{
 
-constexpr auto letter = CharClass::letter;
-constexpr auto number = CharClass::number;
-constexpr auto space = CharClass::space;
+// Of each class: how many code points from U+0080 on do not belong to it, how many then do, and so on in turn.
+// clang-format off""")
+for name in ("letter", "number", "space"):
+    runs, last = [], 0x80
+    for code in range(0x80, 0x110000):
+        inside = len(runs) % 2 == 1
+        if (classes[code] == name) != inside:
+            runs.append(code - last)
+            last = code
+    assert len(runs) % 2 == 0
+    print(f"constexpr uint32_t k{name.capitalize()}Runs[] = {{")
+    line = "   "
+    for item in (f" {run}," for run in runs):
+        if len(line) + len(item) > 120:
+            print(line)
+            line = "   "
+        line += item
+    print(line)
+    print("};")
+print("""// clang-format on
 
-// clang-format off
-constexpr CharRange kRanges[] = {{""")
-line = "   "
-for first, last, name in ranges:
-    item = f" {{0x{first:x}, 0x{last:x}, {name}}},"
-    if len(line) + len(item) > 120:
-        print(line)
-        line = "   "
-    line += item
-print(line)
-print("""};
-// clang-format on
+constexpr auto kRanges = [] {
+  std::array<CharRange, (std::size(kLetterRuns) + std::size(kNumberRuns) + std::size(kSpaceRuns)) / 2> ranges{};
+  auto* to = ranges.data();
+  auto add = [&](std::span<const uint32_t> runs, CharClass type) {
+    uint32_t at = 0x80;
+    for (size_t i = 0; i < runs.size(); i += 2) {
+      const uint32_t first = at + runs[i];
+      at = first + runs[i + 1];
+      *to++ = {first, at - 1, type};
+    }
+  };
+  add(kLetterRuns, CharClass::letter);
+  add(kNumberRuns, CharClass::number);
+  add(kSpaceRuns, CharClass::space);
+  std::ranges::sort(ranges, {}, &CharRange::first);
+  return ranges;
+}();
 
 }  // namespace
 

@@ -2,14 +2,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <memory>
@@ -17,72 +13,16 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_operation.h"
 
 namespace chiron {
+
+using file_operation::Op, file_operation::operate, file_operation::operate_write;
+
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 18;
 constexpr std::string_view kUnfinished = ".tmp-";  // .NAME.tmp-PID
-
-struct Faults {
-  std::atomic<int64_t> count{0}, crash_at{0}, fail_at{0};
-  std::atomic<int> error{ENOSPC};
-  std::atomic<bool> lasting{false};
-};
-Faults faults;
-
-enum class Op : uint8_t { takes_space, takes_none };
-enum class Fate : uint8_t { proceed, fail, crash };
-
-[[noreturn]] void die() {
-  kill(getpid(), SIGKILL);
-  for (;;) pause();
-}
-
-/// The counting point: what shall become of the next operation. On `fail` errno is set.
-Fate next_fate(Op op) {
-  int64_t n = faults.count.fetch_add(1) + 1;
-  int64_t fail_at = faults.fail_at;
-  if (n == faults.crash_at) return Fate::crash;
-  bool later = faults.lasting && fail_at > 0 && n > fail_at && op == Op::takes_space;
-  if (n != fail_at && !later) return Fate::proceed;
-  errno = faults.error;
-  return Fate::fail;
-}
-
-/// An operation that happens as a whole or not at all. `call` returns -1 and sets errno on failure.
-template <class Call>
-int operate(Op op, Call&& call) {
-  Fate fate = next_fate(op);
-  if (fate == Fate::crash) die();
-  if (fate == Fate::fail) return -1;
-  int result;
-  do result = call();
-  while (result < 0 && errno == EINTR);
-  return result;
-}
-
-bool write_fully(int fd, const char* data, size_t bytes) {
-  while (bytes > 0) {
-    ssize_t n = ::write(fd, data, bytes);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    data += n;
-    bytes -= static_cast<size_t>(n);
-  }
-  return true;
-}
-
-/// Writes all bytes: one operation. Returns false and sets errno on failure.
-bool operate_write(int fd, const char* data, size_t bytes) {
-  Fate fate = next_fate(Op::takes_space);
-  if (fate == Fate::proceed) return write_fully(fd, data, bytes);
-  int error = errno;
-  write_fully(fd, data, bytes / 2);
-  if (fate == Fate::crash) die();
-  errno = error;
-  return false;
-}
 
 /// Opens for reading; a directory is refused here, since only read() would say so.
 int open_to_read(const std::string& path, struct stat& info) {
@@ -102,16 +42,6 @@ void remove_entry(const std::string& path, bool directory) {
 }
 
 }  // namespace
-
-void set_file_faults(const FileFaults& f) {
-  faults.crash_at = f.crash_at;
-  faults.fail_at = f.fail_at;
-  faults.error = f.error;
-  faults.lasting = f.lasting;
-  faults.count = 0;
-}
-
-int64_t file_operations() { return faults.count; }
 
 void throw_io_error(std::string_view action, const std::string& path, int error) {
   std::string reason = std::generic_category().message(error);
@@ -197,6 +127,13 @@ void FileWriter::close() {
 void write_file(const std::string& path, std::string_view content) {
   FileWriter writer(path, FileWriter::Mode::replace);
   writer.write(content);
+  writer.close();
+}
+
+void write_synced(const std::string& path, std::string_view content) {
+  FileWriter writer(path);
+  writer.write(content);
+  writer.sync();
   writer.close();
 }
 
@@ -332,35 +269,6 @@ void fsync_directory(const std::string& path) {
   if (error && error != EINVAL) throw_io_error("fsync the directory", path, error);
 }
 
-MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  struct stat info;
-  int fd = open_to_read(path_, info);
-  size_ = static_cast<size_t>(info.st_size);
-  void* at = size_ ? ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
-  int error = at == MAP_FAILED ? errno : 0;
-  ::close(fd);
-  if (error) throw_io_error("map", path_, error);
-  data_ = static_cast<const std::byte*>(at);
-}
-
-MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
-}
-
-void MappedFile::drop_pages() const {
-  if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
 FileReader::FileReader(std::string path) : path_(std::move(path)) {
   struct stat info;
   fd_ = open_to_read(path_, info);
@@ -375,77 +283,30 @@ FileReader::FileReader(FileReader&& other) noexcept
     : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
 
 void FileReader::read(int64_t offset, void* to, size_t bytes) const {
-  CHECK(offset >= 0 && offset + static_cast<int64_t>(bytes) <= size_);
+  CHECK(offset >= 0);
+  const int64_t end = offset + static_cast<int64_t>(bytes);
   for (auto* at = static_cast<char*>(to); bytes > 0;) {
     ssize_t n = ::pread(fd_, at, bytes, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw_io_error("read", path_, errno);
     if (n == 0)
-      throw IoError("cannot read {}: it ends at byte {}, and had {} when it was opened: something has cut it short",
-                    path_, offset, size_);
+      throw IoError("cannot read {}: it ends at byte {}, and had at least {} before: something has cut it short", path_,
+                    offset, end);
     at += n;
     offset += n;
     bytes -= static_cast<size_t>(n);
   }
 }
 
-bool FileLock::in_place() const {
-  struct stat held, there;
-  return ::fstat(fd_, &held) == 0 && ::stat(path_.c_str(), &there) == 0 && held.st_dev == there.st_dev &&
-         held.st_ino == there.st_ino;
-}
-
-bool FileLock::take(const std::string& path, bool wait) {
-  path_ = path;
-  int result;
-  for (;;) {
-    fd_ = operate(Op::takes_space, [&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
-    if (fd_ < 0) throw_io_error("create the lock", path, errno);
-    do result = ::flock(fd_, wait ? LOCK_EX : LOCK_EX | LOCK_NB);
-    while (result != 0 && errno == EINTR);
-    if (result != 0 || in_place()) break;
-    ::close(std::exchange(fd_, -1));  // its owner has removed it meanwhile
+Hash128 FileReader::hash(int64_t offset) const {
+  Hasher hasher;
+  std::vector<char> piece(kBufferBytes);
+  for (; offset < size_; offset += std::ssize(piece)) {
+    piece.resize(std::min(piece.size(), static_cast<size_t>(size_ - offset)));
+    read(offset, piece.data(), piece.size());
+    hasher.update(piece.data(), piece.size());
   }
-  if (result == 0) {
-    // Who holds the lock is only told to others: a full disk must not keep anybody from taking it.
-    std::string pid = fmt::format("{}\n", getpid());
-    if (operate(Op::takes_none, [&] { return ::ftruncate(fd_, 0); }) == 0) operate_write(fd_, pid.data(), pid.size());
-    return true;
-  }
-  int error = errno;
-  ::close(std::exchange(fd_, -1));
-  if (error != EWOULDBLOCK) throw_io_error("lock", path, error);
-  return false;
+  return hasher.digest();
 }
-
-FileLock::FileLock(const std::string& path) {
-  if (take(path, false)) return;
-  std::string holder;
-  try {
-    holder = read_file(path, 64);
-  } catch (const IoError&) {  // gone meanwhile
-  }
-  while (!holder.empty() && holder.back() == '\n') holder.pop_back();
-  throw IoError("{} is locked by {}: only one process at a time may work here; wait for it or stop it", path,
-                holder.empty() ? "another process" : "process " + holder);
-}
-
-FileLock FileLock::wait(const std::string& path) {
-  FileLock lock;
-  CHECK(lock.take(path, true));
-  return lock;
-}
-
-std::optional<FileLock> FileLock::attempt(const std::string& path) {
-  FileLock lock;
-  if (!lock.take(path, false)) return std::nullopt;
-  return lock;
-}
-
-FileLock::~FileLock() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-FileLock::FileLock(FileLock&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
 
 }  // namespace chiron

@@ -2,8 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,6 +74,8 @@ class FileWriter {
 
 /// Writes a whole file, all or nothing, durable on return.
 void write_file(const std::string& path, std::string_view content);
+/// Writes a file in place and waits until the disk has it: for one in a folder that is itself still temporary.
+void write_synced(const std::string& path, std::string_view content);
 /// The whole file. Throws IoError also when it is larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 31);
 
@@ -106,28 +106,8 @@ void remove_unfinished(const std::string& path);
 /// Makes creations, renames and removals in this directory durable.
 void fsync_directory(const std::string& path);
 
-/// A file's bytes, read-only, mapped into memory. The file may be replaced meanwhile (by rename), but not shortened.
-class MappedFile {
- public:
-  explicit MappedFile(std::string path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-
-  const std::string& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-  const std::byte* data() const { return data_; }
-  int64_t size() const { return static_cast<int64_t>(size_); }
-  /// What was read of it no longer counts as this process's memory; reading it again brings it back.
-  void drop_pages() const;
-
- private:
-  std::string path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-/// A file open for reading at any place, by any number of threads.
+/// A file open for reading at any place, by any number of threads. It may be replaced meanwhile, by rename. One that is
+/// cut short is an IoError of the read; were it mapped into memory, it would be a crash.
 class FileReader {
  public:
   explicit FileReader(std::string path);
@@ -138,40 +118,15 @@ class FileReader {
   const std::string& path() const { return path_; }
   /// Bytes when it was opened.
   int64_t size() const { return size_; }
-  /// `bytes` bytes from `offset` on, which size() includes; IoError also if the file has become shorter.
+  /// `bytes` bytes from `offset` on; IoError also if the file ends before.
   void read(int64_t offset, void* to, size_t bytes) const;
+  /// XXH3-128 of the bytes from `offset` up to size().
+  Hash128 hash(int64_t offset = 0) const;
 
  private:
   std::string path_;
   int fd_ = -1;
   int64_t size_ = 0;
-};
-
-/// An exclusive lock, held as long as this object and the process live: a killed process leaves none behind. The file
-/// holds the owner's process id and stays when the lock goes; the owner may remove it before. Excludes threads of one
-/// process from each other too.
-class FileLock {
- public:
-  /// Throws IoError, naming the process that holds it, if the lock is taken.
-  explicit FileLock(const std::string& path);
-  /// Waits until the lock is free.
-  static FileLock wait(const std::string& path);
-  /// Nothing if the lock is taken.
-  static std::optional<FileLock> attempt(const std::string& path);
-  ~FileLock();
-  FileLock(FileLock&& other) noexcept;
-  FileLock& operator=(FileLock&&) = delete;
-
-  /// Whether the file that is locked is still the one at its path: not removed, moved or replaced.
-  bool in_place() const;
-
- private:
-  FileLock() = default;
-  /// Whether the lock was taken; throws on all other failures.
-  bool take(const std::string& path, bool wait);
-
-  std::string path_;
-  int fd_ = -1;
 };
 
 }  // namespace chiron

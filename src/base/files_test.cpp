@@ -7,12 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <thread>
 
 #include "base/error.h"
 #include "base/error_testing.h"
@@ -98,7 +95,6 @@ TEST_F(Files, ErrorsNameFileActionAndReason) {
   EXPECT_THAT(message_of<IoError>([&] { read_file(dir / "none"); }),
               AllOf(HasSubstr("cannot open"), HasSubstr("/none"), HasSubstr("No such file")));
   EXPECT_THAT(message_of<IoError>([&] { read_file(dir.path()); }), HasSubstr("directory"));
-  EXPECT_THAT(message_of<IoError>([&] { MappedFile(dir.path()); }), HasSubstr("directory"));
   EXPECT_THAT(message_of<IoError>([&] { write_file(dir / "no/such", "x"); }),
               AllOf(HasSubstr("no/such"), HasSubstr("No such file")));
   write_file(dir / "file", "12345");
@@ -137,120 +133,6 @@ TEST(FilePaths, Parent) {
   EXPECT_EQ(parent_directory("a"), ".");
 }
 
-TEST_F(Files, MappedFileShowsTheBytes) {
-  write_file(dir / "a", "hello");
-  write_file(dir / "empty", "");
-  MappedFile a(dir / "a"), empty(dir / "empty");
-  EXPECT_EQ(empty.size(), 0);
-  EXPECT_EQ(a.size(), 5);
-  write_file(dir / "a", "other");
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(a.data()), 5), "hello") << "a replaced file stays as mapped";
-  MappedFile moved = std::move(a);
-  EXPECT_EQ(moved.bytes().size(), 5u);
-  EXPECT_EQ(a.size(), 0);
-  empty = std::move(moved);
-  EXPECT_EQ(static_cast<char>(empty.bytes()[4]), 'o');
-}
-
-/// Pages of files that this process has in memory, in bytes.
-int64_t mapped_bytes() {
-  int64_t total = 0, resident = 0, shared = 0;
-  std::ifstream("/proc/self/statm") >> total >> resident >> shared;
-  return shared * sysconf(_SC_PAGESIZE);
-}
-
-TEST_F(Files, MappedFileGivesPagesBack) {
-  constexpr int64_t kSize = 16 << 20;
-  write_file(dir / "a", std::string(kSize, 'x'));
-  MappedFile file(dir / "a");
-  auto sum = [&] {
-    int64_t n = 0;
-    for (std::byte b : file.bytes()) n += static_cast<int64_t>(b);
-    return n;
-  };
-  const int64_t before = mapped_bytes();
-  EXPECT_EQ(sum(), kSize * 'x');
-  EXPECT_GT(mapped_bytes(), before + kSize / 2);
-  file.drop_pages();
-  EXPECT_LT(mapped_bytes(), before + kSize / 8);
-  EXPECT_EQ(sum(), kSize * 'x');
-}
-
-TEST_F(Files, LockRefusesASecondAndNamesTheFirst) {
-  std::string path = dir / "lock";
-  {
-    FileLock lock(path);
-    EXPECT_THAT(message_of<IoError>([&] { FileLock second(path); }),
-                AllOf(HasSubstr(path), HasSubstr(fmt::format("process {}:", getpid()))));
-    EXPECT_FALSE(FileLock::attempt(path).has_value());
-    FileLock moved = std::move(lock);
-    EXPECT_FALSE(FileLock::attempt(path).has_value());
-  }
-  EXPECT_TRUE(FileLock::attempt(path).has_value());
-}
-
-TEST_F(Files, LockDiesWithItsProcess) {
-  std::string path = dir / "lock";
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  pid_t pid = fork();
-  if (pid == 0) {
-    FileLock lock(path);
-    if (::write(ready[1], "x", 1) != 1) _exit(1);
-    for (;;) pause();
-  }
-  char c;
-  ASSERT_EQ(::read(ready[0], &c, 1), 1);
-  EXPECT_THAT(message_of<IoError>([&] { FileLock second(path); }), HasSubstr(fmt::format("process {}:", pid)));
-  kill(pid, SIGKILL);
-  waitpid(pid, nullptr, 0);
-  FileLock second(path);
-  close(ready[0]);
-  close(ready[1]);
-}
-
-TEST_F(Files, LockWaits) {
-  std::string path = dir / "lock";
-  std::optional<FileLock> first(path);
-  std::atomic<bool> released = false, in_order = false;
-  std::thread waiter([&] {
-    FileLock lock = FileLock::wait(path);
-    in_order = released.load();
-  });
-  usleep(20000);
-  released = true;
-  first.reset();
-  waiter.join();
-  EXPECT_TRUE(in_order);
-}
-
-TEST_F(Files, ALockKnowsWhetherItsFileIsInPlace) {
-  const std::string path = dir / "run/lock", moved = dir / "moved";
-  make_directories(dir / "run");
-  std::optional<FileLock> lock(path);
-  EXPECT_TRUE(lock->in_place());
-  rename_path(dir / "run", moved);
-  EXPECT_FALSE(lock->in_place());
-  make_directories(dir / "run");
-  FileLock other(path);
-  EXPECT_FALSE(lock->in_place()) << "another file of the same name";
-  EXPECT_TRUE(other.in_place());
-}
-
-TEST_F(Files, WhoWaitsForALockThatIsRemovedTakesTheNewOne) {
-  const std::string path = dir / "lock";
-  std::optional<FileLock> first(path);
-  std::thread waiter([&] {
-    FileLock lock = FileLock::wait(path);
-    EXPECT_TRUE(lock.in_place());
-    EXPECT_FALSE(FileLock::attempt(path)) << "nobody else has it";
-  });
-  usleep(20000);
-  remove_file(path);
-  first.reset();
-  waiter.join();
-}
-
 TEST_F(Files, AReaderOfAFileThatIsCutShortSaysSo) {
   const std::string path = dir / "a";
   write_file(path, "0123456789");
@@ -261,10 +143,22 @@ TEST_F(Files, AReaderOfAFileThatIsCutShortSaysSo) {
   EXPECT_EQ(std::string(bytes, 4), "6789");
   ASSERT_EQ(truncate(path.c_str(), 8), 0);
   EXPECT_THAT(message_of<IoError>([&] { file.read(6, bytes, 4); }),
-              AllOf(HasSubstr(path), HasSubstr("ends at byte 8, and had 10")));
+              AllOf(HasSubstr(path), HasSubstr("ends at byte 8, and had at least 10")));
+  EXPECT_THAT(message_of<IoError>([&] { file.hash(); }), HasSubstr("ends at byte 8, and had at least 10"));
   file.read(4, bytes, 4);
   EXPECT_THAT(message_of<IoError>([&] { FileReader(dir / "none"); }), HasSubstr(dir / "none"));
   EXPECT_THAT(message_of<IoError>([&] { FileReader(dir.path()); }), HasSubstr("directory"));
+}
+
+TEST_F(Files, AReaderHashesAndOutlivesAReplacedFile) {
+  const std::string path = dir / "a", text(700'001, 'x');
+  write_file(path, text);
+  FileReader first(path), file = std::move(first);
+  write_file(path, "other");
+  EXPECT_EQ(file.hash(), hash128(text));
+  EXPECT_EQ(file.hash(700'000), hash128("x"));
+  EXPECT_EQ(file.hash(700'001), hash128(""));
+  EXPECT_EQ(FileReader(path).hash(), hash128("other"));
 }
 
 TEST_F(Files, ExchangedPathsHoldEachOthersContent) {

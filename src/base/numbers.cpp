@@ -25,12 +25,10 @@ bool all_digits(std::string_view text) { return !text.empty() && std::all_of(tex
 std::string known_problem(std::string_view whole) {
   std::string_view digits = whole.starts_with('-') ? whole.substr(1) : whole;
   if (whole.starts_with('+')) return fmt::format("{} has a plus sign: write {}", whole, whole.substr(1));
-  if (digits.starts_with("0x") || digits.starts_with("0X")) {
+  if (digits.starts_with("0x") || digits.starts_with("0X"))
     return fmt::format("{} is hexadecimal: write the number in decimal", whole);
-  }
-  if (digits.size() > 1 && digits[0] == '0' && is_digit(digits[1])) {
+  if (digits.size() > 1 && digits[0] == '0' && is_digit(digits[1]))
     return fmt::format("{} has a leading zero, which YAML readers take for octal: write it without", whole);
-  }
   if (digits.find_first_of("_,'") != std::string_view::npos && is_digit(digits[0])) {
     std::string plain(whole);
     const size_t comma = plain.find_first_of("_,'");
@@ -44,9 +42,8 @@ std::string known_problem(std::string_view whole) {
     return fmt::format("{} has digit separators: write {}", whole, plain);
   }
   char last = whole.empty() ? ' ' : whole.back();
-  if ((last == 'K' || last == 'm' || last == 'g' || last == 'B') && is_digit(digits[0])) {
+  if ((last == 'K' || last == 'm' || last == 'g' || last == 'B') && is_digit(digits[0]))
     return fmt::format("{} ends in an unknown suffix: use k (10^3), M (10^6) or G (10^9)", whole);
-  }
   return "";
 }
 
@@ -58,47 +55,40 @@ std::optional<int64_t> parse_int(std::string_view text, std::string& problem) {
   bool negative = digits.starts_with('-');
   problem = known_problem(text);
   if (!problem.empty()) return std::nullopt;
+  auto fail = [&](std::string why) {
+    problem = std::move(why);
+    return std::nullopt;
+  };
   if (!all_digits(digits.substr(negative ? 1 : 0))) {
     std::string unused;
-    auto real = parse_double(text, unused);
-    if (!real)
-      problem = fmt::format("{} is no whole number", text.empty() ? "\"\"" : text);
-    else if (*real == std::floor(*real) && std::fabs(*real) < 1e15) {
-      problem = fmt::format("{} is not written as a whole number: write {}", text, static_cast<int64_t>(*real));
-    } else {
-      problem = fmt::format("{} is no whole number", text);
-    }
-    return std::nullopt;
+    const auto real = parse_double(text, unused);
+    if (real && *real == std::floor(*real) && std::fabs(*real) < 1e15)
+      return fail(fmt::format("{} is not written as a whole number: write {}", text, static_cast<int64_t>(*real)));
+    return fail(fmt::format("{} is no whole number", text.empty() ? "\"\"" : text));
   }
   auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size() || __builtin_mul_overflow(number, factor, &number)) {
-    problem = fmt::format("{} does not fit into 64 bits", text);
-    return std::nullopt;
-  }
+  if (error != std::errc() || end != digits.data() + digits.size() || __builtin_mul_overflow(number, factor, &number))
+    return fail(fmt::format("{} does not fit into 64 bits", text));
   return number;
 }
 
 std::optional<double> parse_double(std::string_view text, std::string& problem) {
   problem = known_problem(text);
   if (!problem.empty()) return std::nullopt;
+  auto fail = [&](std::string why) {
+    problem = std::move(why);
+    return std::nullopt;
+  };
   std::string_view digits = text;
   auto factor = static_cast<double>(take_suffix(digits));
   double number = 0;
   auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   bool whole_text = !digits.empty() && end == digits.data() + digits.size();
-  if (whole_text && error == std::errc::result_out_of_range) {
-    problem = fmt::format("{} is beyond the range of a double", text);
-    return std::nullopt;
-  }
-  if (!whole_text || error != std::errc()) {
-    problem = fmt::format("{} is no number", text.empty() ? "\"\"" : text);
-    return std::nullopt;
-  }
+  if (whole_text && error == std::errc::result_out_of_range)
+    return fail(fmt::format("{} is beyond the range of a double", text));
+  if (!whole_text || error != std::errc()) return fail(fmt::format("{} is no number", text.empty() ? "\"\"" : text));
   number *= factor;
-  if (!std::isfinite(number)) {
-    problem = fmt::format("{} is not finite", text);
-    return std::nullopt;
-  }
+  if (!std::isfinite(number)) return fail(fmt::format("{} is not finite", text));
   return number;
 }
 
@@ -109,6 +99,10 @@ std::string with_commas(int64_t n) {
   const size_t sign = n < 0 ? 1 : 0;
   for (size_t at = digits.size(); at > sign + 3;) digits.insert(at -= 3, 1, ',');
   return digits;
+}
+
+std::string counted(int64_t n, std::string_view word) {
+  return fmt::format("{} {}{}", with_commas(n), word, n == 1 ? "" : "s");
 }
 
 std::string bytes_text(int64_t bytes) {

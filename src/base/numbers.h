@@ -19,6 +19,8 @@ std::string shortest(double x);
 
 /// 1,234,567
 std::string with_commas(int64_t n);
+/// "1 file", "1,234 files": the word in the singular, of which the plural has an s.
+std::string counted(int64_t n, std::string_view word);
 /// "512 B", "38.4 MB", "1.21 GB": powers of 1000, three digits.
 std::string bytes_text(int64_t bytes);
 

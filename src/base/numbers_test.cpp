@@ -76,5 +76,11 @@ TEST(Numbers, ShortestReadsBack) {
   }
 }
 
+TEST(Numbers, CountsHaveCommasAndAPlural) {
+  EXPECT_EQ(counted(0, "file"), "0 files");
+  EXPECT_EQ(counted(1, "file"), "1 file");
+  EXPECT_EQ(counted(16491, "token"), "16,491 tokens");
+}
+
 }  // namespace
 }  // namespace chiron

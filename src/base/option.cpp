@@ -42,12 +42,10 @@ void BoolOption::read(const YamlNode& from) {
   }
   std::string lower = text;
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char* yes : {"true", "yes", "on", "y", "1"}) {
+  for (const char* yes : {"true", "yes", "on", "y", "1"})
     if (lower == yes) fail(from, text + " is no truth value here: write true");
-  }
-  for (const char* no : {"false", "no", "off", "n", "0"}) {
+  for (const char* no : {"false", "no", "off", "n", "0"})
     if (lower == no) fail(from, text + " is no truth value here: write false");
-  }
   fail(from, from.shown() + " is no truth value");
 }
 
@@ -151,11 +149,8 @@ std::string StringsOption::json_schema() const {
 void ChoiceOption::read(const YamlNode& from) {
   const std::string& text = scalar(from);
   auto at = std::find(names_.begin(), names_.end(), text);
-  if (at == names_.end()) {
-    std::string near = nearest(text, names_);
-    fail(from, fmt::format("{} is no choice{}", from.shown(), near.empty() ? "" : ": did you mean " + near + "?"));
-  }
-  put_(value_, static_cast<size_t>(at - names_.begin()));
+  if (at == names_.end()) fail(from, no_choice(from.shown(), text, names_));
+  value_ = static_cast<uint8_t>(at - names_.begin());
 }
 
 std::string ChoiceOption::allowed() const { return fmt::format("one of {}", fmt::join(names_, ", ")); }

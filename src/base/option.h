@@ -58,12 +58,12 @@ class Option {
   std::string key_, doc_, place_;
 };
 
-/// What every kind of option can be told besides its limits.
-template <class Self>
+/// What every kind of option has besides its limits: the member of type T that it is bound to.
+template <class Self, class T>
 class OptionOf : public Option {
  public:
+  OptionOf(std::string key, T& value, std::string doc) : Option(std::move(key), std::move(doc)), value_(value) {}
   using Option::may_change, Option::unit;
-  using Option::Option;
   Self& unit(std::string name) {
     unit_ = std::move(name);
     return static_cast<Self&>(*this);
@@ -72,28 +72,27 @@ class OptionOf : public Option {
     may_change_ = true;
     return static_cast<Self&>(*this);
   }
+
+ protected:
+  T& value_;
 };
 
 /// true or false; yes, no, on, off are refused.
-class BoolOption : public OptionOf<BoolOption> {
+class BoolOption : public OptionOf<BoolOption, bool> {
  public:
-  BoolOption(std::string key, bool& value, std::string doc) : OptionOf(std::move(key), std::move(doc)), value_(value) {}
+  using OptionOf::OptionOf;
   std::string yaml() const override { return value_ ? "true" : "false"; }
   std::string allowed() const override { return "true or false"; }
   std::string json_schema() const override;
 
  protected:
   void read(const YamlNode& from) override;
-
- private:
-  bool& value_;
 };
 
 /// A decimal whole number; the suffixes k, M and G stand for 10^3, 10^6 and 10^9: 512k is 512000.
-class IntOption : public OptionOf<IntOption> {
+class IntOption : public OptionOf<IntOption, int64_t> {
  public:
-  IntOption(std::string key, int64_t& value, std::string doc)
-      : OptionOf(std::move(key), std::move(doc)), value_(value) {}
+  using OptionOf::OptionOf;
   IntOption& at_least(int64_t limit) {
     min_ = limit;
     return *this;
@@ -110,15 +109,13 @@ class IntOption : public OptionOf<IntOption> {
   void read(const YamlNode& from) override;
 
  private:
-  int64_t& value_;
   int64_t min_ = std::numeric_limits<int64_t>::min(), max_ = std::numeric_limits<int64_t>::max();
 };
 
 /// A finite decimal number that float32 holds as a normal one, or 0: 0.1, 1e-4, 3e8, 500k. No infinity, no NaN.
-class DoubleOption : public OptionOf<DoubleOption> {
+class DoubleOption : public OptionOf<DoubleOption, double> {
  public:
-  DoubleOption(std::string key, double& value, std::string doc)
-      : OptionOf(std::move(key), std::move(doc)), value_(value) {}
+  using OptionOf::OptionOf;
   DoubleOption& at_least(double limit) { return limits(limit, false, max_, max_open_); }
   DoubleOption& above(double limit) { return limits(limit, true, max_, max_open_); }
   DoubleOption& at_most(double limit) { return limits(min_, min_open_, limit, false); }
@@ -135,31 +132,25 @@ class DoubleOption : public OptionOf<DoubleOption> {
     min_ = min, min_open_ = min_open, max_ = max, max_open_ = max_open;
     return *this;
   }
-  double& value_;
   double min_ = -std::numeric_limits<double>::infinity(), max_ = std::numeric_limits<double>::infinity();
   bool min_open_ = false, max_open_ = false;
 };
 
-class StringOption : public OptionOf<StringOption> {
+class StringOption : public OptionOf<StringOption, std::string> {
  public:
-  StringOption(std::string key, std::string& value, std::string doc)
-      : OptionOf(std::move(key), std::move(doc)), value_(value) {}
+  using OptionOf::OptionOf;
   std::string yaml() const override { return yaml_string(value_); }
   std::string allowed() const override { return "a string"; }
   std::string json_schema() const override;
 
  protected:
   void read(const YamlNode& from) override;
-
- private:
-  std::string& value_;
 };
 
 /// A list of strings; one string alone is a list of one.
-class StringsOption : public OptionOf<StringsOption> {
+class StringsOption : public OptionOf<StringsOption, std::vector<std::string>> {
  public:
-  StringsOption(std::string key, std::vector<std::string>& value, std::string doc)
-      : OptionOf(std::move(key), std::move(doc)), value_(value) {}
+  using OptionOf::OptionOf;
   std::string yaml() const override;
   std::string allowed() const override { return "a string or a list of strings"; }
   std::string json_schema() const override;
@@ -167,23 +158,19 @@ class StringsOption : public OptionOf<StringsOption> {
  protected:
   void read(const YamlNode& from) override;
   bool text_is_yaml(const std::string& text) const override { return text.starts_with('['); }
-
- private:
-  std::vector<std::string>& value_;
 };
 
-/// One of a list of words. The enum's values count from 0, and names_of(E) gives their spellings in that order.
-class ChoiceOption : public OptionOf<ChoiceOption> {
+/// One of a list of words. The enum is a byte, its values count from 0, and names_of(E) gives their spellings in that
+/// order.
+class ChoiceOption : public OptionOf<ChoiceOption, uint8_t> {
  public:
   template <class E>
   ChoiceOption(std::string key, E& value, std::string doc)
-      : OptionOf(std::move(key), std::move(doc)),
-        get_([](const void* at) { return static_cast<size_t>(*static_cast<const E*>(at)); }),
-        put_([](void* at, size_t index) { *static_cast<E*>(at) = static_cast<E>(index); }),
-        value_(&value) {
+      : OptionOf(std::move(key), reinterpret_cast<uint8_t&>(value), std::move(doc)) {
+    static_assert(std::is_same_v<std::underlying_type_t<E>, uint8_t>);
     for (std::string_view name : names_of(E{})) names_.emplace_back(name);
   }
-  std::string yaml() const override { return names_[get_(value_)]; }
+  std::string yaml() const override { return names_[value_]; }
   std::string allowed() const override;
   std::string json_schema() const override;
 
@@ -191,9 +178,6 @@ class ChoiceOption : public OptionOf<ChoiceOption> {
   void read(const YamlNode& from) override;
 
  private:
-  size_t (*get_)(const void*);
-  void (*put_)(void*, size_t);
-  void* value_;
   std::vector<std::string> names_;
 };
 
@@ -201,20 +185,16 @@ class ChoiceOption : public OptionOf<ChoiceOption> {
 ///   static T from_yaml(const YamlNode&, const Option&)   calls the option's fail() if it cannot
 ///   std::string yaml() const;   static std::string allowed();   static std::string json_schema();
 template <class T>
-class FormsOption : public OptionOf<FormsOption<T>> {
+class FormsOption : public OptionOf<FormsOption<T>, T> {
  public:
-  FormsOption(std::string key, T& value, std::string doc)
-      : OptionOf<FormsOption<T>>(std::move(key), std::move(doc)), value_(value) {}
-  std::string yaml() const override { return value_.yaml(); }
+  using OptionOf<FormsOption, T>::OptionOf;
+  std::string yaml() const override { return this->value_.yaml(); }
   std::string allowed() const override { return T::allowed(); }
   std::string json_schema() const override { return T::json_schema(); }
 
  protected:
-  void read(const YamlNode& from) override { value_ = T::from_yaml(from, *this); }
+  void read(const YamlNode& from) override { this->value_ = T::from_yaml(from, *this); }
   bool text_is_yaml(const std::string&) const override { return true; }
-
- private:
-  T& value_;
 };
 
 /// The option that fits the member's type.

@@ -58,8 +58,8 @@ class Schema {
   /// The option with this full key, or null.
   Option* find(std::string_view key) const;
 
-  /// Takes all values that a document gives. Throws ConfigError with file:line:column for an unknown key (with the
-  /// nearest spelling), a value where a group belongs, a wrong type, a value out of range.
+  /// Takes all values that a document gives. Throws one ConfigError for all that it finds, each with file:line:column:
+  /// an unknown key (with the nearest spelling), a value where a group belongs, a wrong type, a value out of range.
   void read(const YamlNode& document);
   /// Takes one "a.b=value" of a command line, checked like a document; messages name `--set a.b=value` as the place.
   void set(const std::string& assignment);
@@ -85,6 +85,7 @@ class Schema {
 
  private:
   void read_group(const YamlNode& node, const std::string& prefix);
+  void read_entry(const YamlNode& key, const YamlNode& value, const std::string& prefix);
   [[noreturn]] void fail_unknown(const std::string& place, const std::string& prefix, const std::string& name) const;
 
   std::vector<std::unique_ptr<Option>> options_;

@@ -16,9 +16,8 @@ std::string group_of(const std::string& key) {
 }
 
 const Schema::Group* find_group(const Schema& schema, const std::string& key) {
-  for (const auto& group : schema.groups()) {
+  for (const auto& group : schema.groups())
     if (group.key == key) return &group;
-  }
   return nullptr;
 }
 
@@ -29,9 +28,8 @@ std::string allowed_with_unit(const Option& option) {
 /// The groups of `key` that `last` was not in, outermost first.
 std::vector<const Schema::Group*> entered(const Schema& schema, const std::string& last, const std::string& key) {
   std::vector<const Schema::Group*> groups;
-  for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1)) {
+  for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
     if (last.substr(0, dot + 1) != key.substr(0, dot + 1)) groups.push_back(find_group(schema, key.substr(0, dot)));
-  }
   return groups;
 }
 

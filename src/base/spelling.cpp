@@ -1,5 +1,7 @@
 #include "base/spelling.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <vector>
@@ -47,6 +49,11 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
   std::string near = nearest(word, candidates);
   return near.empty() ? "" : "; did you mean " + near + "?";
+}
+
+std::string no_choice(std::string_view shown, std::string_view word, std::span<const std::string> candidates) {
+  const std::string near = nearest(word, candidates);
+  return fmt::format("{} is no choice{}", shown, near.empty() ? "" : ": did you mean " + near + "?");
 }
 
 }  // namespace chiron

@@ -16,4 +16,7 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 /// "; did you mean X?", or nothing if no candidate is near: ready to append to a message.
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
+/// "SHOWN is no choice", and the nearest candidate to `word` if one is near: what an option fails with.
+std::string no_choice(std::string_view shown, std::string_view word, std::span<const std::string> candidates);
+
 }  // namespace chiron

@@ -28,18 +28,16 @@ class Copier {
   }
 
   YamlNode copy(const YAML::Node& from, int depth = 0) {
-    if (++count_ > kMaxNodes || depth > kMaxDepth) {
+    if (++count_ > kMaxNodes || depth > kMaxDepth)
       throw ConfigError("{}: nested too deeply or too large for a configuration", place(from.Mark()));
-    }
     YamlNode to;
     to.place = place(from.Mark());
     if (from.IsScalar()) {
       to.kind = YamlNode::Kind::scalar;
       to.text = from.Scalar();
       to.quoted = from.Tag() == "!";
-      if (!to.quoted && from.Tag() != "?" && !from.Tag().empty()) {
+      if (!to.quoted && from.Tag() != "?" && !from.Tag().empty())
         throw ConfigError("{}: the tag {} is not allowed here; leave it out", to.place, from.Tag());
-      }
     } else if (from.IsSequence()) {
       to.kind = YamlNode::Kind::list;
       for (const auto& item : from) to.values.push_back(copy(item, depth + 1));
@@ -57,10 +55,9 @@ class Copier {
       if (!entry.first.IsScalar()) throw ConfigError("{}: a key must be a plain word", place(entry.first.Mark()));
       YamlNode key = copy(entry.first, depth + 1);
       auto [known, is_new] = first.emplace(key.text, key.place);
-      if (!is_new) {
+      if (!is_new)
         throw ConfigError("{}: duplicate key {}: it stands at {} already; keep one of them", key.place, key.text,
                           known->second);
-      }
       YamlNode value = copy(entry.second, depth + 1);
       // An empty value has no position of its own that an editor could jump to.
       if (value.is(YamlNode::Kind::empty)) value.place = key.place;
@@ -77,18 +74,20 @@ class Copier {
 YamlNode parse(const std::string& text, const std::string& name, bool with_position) {
   Copier copier(name, with_position);
   if (text.size() > kMaxBytes) throw ConfigError("{}: {} bytes are too large for a configuration", name, text.size());
-  if (auto at = text.find('\0'); at != std::string::npos) {
+  if (auto at = text.find('\0'); at != std::string::npos)
     throw ConfigError("{}: byte {} is zero: this is no text file", name, at);
-  }
   try {
     std::vector<YAML::Node> documents = YAML::LoadAll(text);
     if (documents.empty()) return {.place = name};
-    if (documents.size() > 1) {
+    if (documents.size() > 1)
       throw ConfigError("{}: {} YAML documents (separated by ---); a configuration is one", name, documents.size());
-    }
     return copier.copy(documents[0]);
   } catch (const YAML::Exception& e) {
-    throw ConfigError("{}: this is no valid YAML: {}", copier.place(e.mark), e.msg);
+    std::string hint;
+    if (auto tab = text.find('\t'); tab != std::string::npos)
+      hint = fmt::format("; line {} has a tab, and YAML is indented with blanks",
+                         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(tab), '\n') + 1);
+    throw ConfigError("{}: this is no valid YAML: {}{}", copier.place(e.mark), e.msg, hint);
   }
 }
 

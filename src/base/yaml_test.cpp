@@ -8,6 +8,7 @@
 namespace chiron {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::string error_of(const std::string& text) {
@@ -41,7 +42,9 @@ TEST(Yaml, DuplicateKeysAreErrorsAtBothPlaces) {
 
 TEST(Yaml, WhatIsNoPlainDocumentIsRefused) {
   EXPECT_THAT(error_of("a: [1, 2\nb: 3\n"), HasSubstr("no valid YAML"));
-  EXPECT_THAT(error_of("a: 1\n\tb: 2\n"), HasSubstr("f.yaml:2:"));
+  EXPECT_THAT(error_of("a: 1\n\tb: 2\n"),
+              AllOf(HasSubstr("f.yaml:2:"), HasSubstr("line 2 has a tab, and YAML is indented with blanks")));
+  EXPECT_THAT(error_of("a:\n\tb: 2\n"), HasSubstr("line 2 has a tab"));
   EXPECT_THAT(error_of("a: 1\n---\nb: 2\n"), HasSubstr("2 YAML documents"));
   EXPECT_THAT(error_of("? [a, b]\n: 1\n"), HasSubstr("f.yaml:1:3: a key must be a plain word"));
   EXPECT_THAT(error_of("a: !!int 5\n"), HasSubstr("tag"));

@@ -1,41 +1,51 @@
-#include "cli/bench_command.h"
+#include "cli/run_commands.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "train/bench.h"
+#include "base/numbers.h"
+#include "train/progress.h"
+#include "train/setup.h"
 
 namespace chiron::cli {
 namespace {
 
-nlohmann::json step_json(const StepBench& b) {
-  nlohmann::json ops = nlohmann::json::array();
-  for (const auto& share : b.ops)
-    ops.push_back({{"op", share.op}, {"calls", share.calls}, {"milliseconds", share.seconds * 1e3}});
-  nlohmann::json out = {{"parameters", b.parameters},
-                        {"tokens_per_step", b.tokens_per_step},
-                        {"threads", b.threads},
-                        {"step_milliseconds", b.step_seconds * 1e3},
-                        {"tokens_per_second", b.tokens_per_second()},
-                        {"tflop_per_second", b.step_flops / b.step_seconds / 1e12},
-                        {"ops", ops}};
-  if (b.product_flops > 0) {
-    out["products_milliseconds"] = b.products_seconds * 1e3;
-    out["products_gflop_per_second"] = b.product_flops / b.products_seconds / 1e9;
-    out["share_of_products"] = b.share_of_products();
-  }
-  return out;
+std::string words(std::string key) {
+  std::ranges::replace(key, '_', ' ');
+  return key;
 }
 
-nlohmann::json ops_json(const std::vector<OpBench>& list) {
-  nlohmann::json out = nlohmann::json::array();
-  for (const OpBench& b : list)
-    out.push_back({{"op", b.op},
-                   {"case", b.name},
-                   {"milliseconds", b.seconds * 1e3},
-                   {"gb_per_second", b.gb_per_second},
-                   {"gflop_per_second", b.gflop_per_second}});
-  return out;
+std::string cell(const Figures& value) {
+  if (value.is_string()) return fmt::format("{:<26}", value.get<std::string>());
+  const double x = value;
+  const bool whole = value.is_number_integer() || x >= 1000;
+  return fmt::format("{:>18}", whole ? with_commas(std::llround(x)) : fmt::format("{:.3g}", x));
+}
+
+/// An object's numbers, a line each; of a list of objects a heading and a line for each.
+std::string table(const Figures& result) {
+  std::string text;
+  if (result.is_object()) {
+    for (const auto& [key, value] : result.items())
+      text += value.is_array() ? "\n" + table(value) : fmt::format("{:<26}{}\n", words(key), cell(value));
+    return text;
+  }
+  for (const auto& [key, value] : result.at(0).items())
+    text += value.is_string() ? cell(words(key)) : fmt::format("{:>18}", words(key));
+  for (const Figures& row : result) {
+    text += '\n';
+    for (const Figures& value : row) text += cell(value);
+  }
+  return text + '\n';
+}
+
+/// On a terminal: a line that is written over.
+void show(const std::string& what) {
+  if (terminal_columns(STDERR_FILENO) > 0) fmt::print(stderr, "\r\x1b[K{}", what);
 }
 
 /// gpt2-10m: 6 layers, 6 heads, 384 wide, bytes, 8 sequences of 256 tokens.
@@ -50,18 +60,24 @@ Options default_step() {
 
 }  // namespace
 
+void warn_if_busy(const Figures& step, Log& log) {
+  if (step.value("share_of_products", 0.0) > 1)
+    log.warning("the step took less time than its products alone: the machine is busy; do not trust these figures");
+}
+
 ExitCode bench(const BenchArgs& args) {
   Log log;
-  nlohmann::json result;
+  Figures result;
   if (args.subject == BenchSubject::step) {
     if (args.config.empty() && !args.sets.empty())
       throw ConfigError("bench: --set {} needs a --config whose option it sets", args.sets[0]);
-    Options options = args.config.empty() ? default_step() : load_options(args.config, args.sets);
+    Options options = args.config.empty() ? default_step() : with_model(load_options(args.config, args.sets), log);
     if (args.threads > 0) options.run.threads = args.threads;
-    log.info("measuring {} steps of {}, {} tokens each, and their products alone ...", args.steps,
-             args.config.empty() ? "a GPT of 10M parameters" : args.config,
-             options.training.batch_size * options.training.seq_len * options.training.gradient_accumulation);
-    result = step_json(bench_step(options, args.steps, log));
+    log.info(
+        "measuring {} of {}, {} tokens each, and their products alone ...", counted(args.steps, "step"),
+        args.config.empty() ? "a GPT of 10M parameters" : args.config,
+        with_commas(options.training.batch_size * options.training.seq_len * options.training.gradient_accumulation));
+    result = bench_step(options, args.steps, log, show);
   } else {
     const char* of_step = !args.config.empty()              ? "--config"
                           : !args.sets.empty()              ? "--set"
@@ -69,9 +85,11 @@ ExitCode bench(const BenchArgs& args) {
                                                             : nullptr;
     if (of_step) throw ConfigError("bench ops: {} belongs to bench step; leave it out", of_step);
     log.info("measuring each op at the sizes of a small GPT ...");
-    result = ops_json(bench_ops(static_cast<int>(args.threads)));
+    result = bench_ops(static_cast<int>(args.threads), show);
   }
-  fmt::print("{}\n", result.dump(2));
+  show("");
+  if (result.is_object()) warn_if_busy(result, log);
+  fmt::print("{}", args.json ? result.dump(2) + "\n" : table(result));
   return ExitCode::done;
 }
 

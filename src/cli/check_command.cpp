@@ -1,4 +1,4 @@
-#include "cli/check_command.h"
+#include "cli/model_commands.h"
 
 #include <cstdio>
 

@@ -1,15 +1,10 @@
-#include "cli/bench_command.h"
-#include "cli/check_command.h"
 #include "cli/command.h"
-#include "cli/config_command.h"
 #include "cli/doctor_command.h"
-#include "cli/eval_command.h"
-#include "cli/export_command.h"
-#include "cli/generate_command.h"
-#include "cli/man_command.h"
-#include "cli/plan_command.h"
+#include "cli/help.h"
+#include "cli/model_commands.h"
 #include "cli/prepare_command.h"
-#include "cli/train_command.h"
+#include "cli/run_commands.h"
+#include "text/bpe_train.h"
 
 namespace chiron::cli {
 
@@ -65,7 +60,8 @@ void PrepareArgs::describe(Command& c) {
   c.value("--tokenizer", "byte|FILE", tokenizer,
           "How to cut text into tokens: one per byte, or as a tokenizer.json says. Left out: byte.");
   c.value("--train-bpe", "N", train_bpe,
-          "Trains a byte-level BPE tokenizer of N tokens on the text and uses it. 0: none.")
+          fmt::format("Trains a byte-level BPE tokenizer of N tokens, at least {}, on the text and uses it. 0: none.",
+                      BpeTrainer::kSmallest))
       .at_least(0)
       .at_most(1 << 20);
   c.value("--validation", "FRACTION", validation,
@@ -122,6 +118,7 @@ void BenchArgs::describe(Command& c) {
   c.value("--set", "OPTION=VALUE", sets, "Sets an option of it.");
   c.value("--steps", "N", steps, "Steps to time, of which the median is reported.").at_least(1);
   add_threads(c, threads);
+  c.flag("--json", json, "Prints JSON in place of a table.");
 }
 
 void DoctorArgs::describe(Command& c) {

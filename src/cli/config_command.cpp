@@ -1,29 +1,27 @@
-#include "cli/config_command.h"
-
+#include <cerrno>  // program_invocation_name
 #include <cstdio>
 
+#include "base/complaints.h"
 #include "base/files.h"
 #include "base/schema_docs.h"
+#include "cli/run_commands.h"
 #include "train/options.h"
 
 namespace chiron::cli {
 
-namespace {
-
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
-}  // namespace
-
 ExitCode config_show(const ConfigShowArgs& args) {
-  print(to_yaml(load_options(args.config, args.sets)));
+  fmt::print("{}", to_yaml(load_options(args.config, args.sets)));
   return ExitCode::done;
 }
 
 ExitCode config_check(const ConfigCheckArgs& args) {
-  for (const std::string& file : args.configs) {
-    load_options(file, args.sets);
-    print(file + ": good\n");
-  }
+  Complaints complaints;
+  for (const std::string& file : args.configs)
+    complaints.collect([&] {
+      load_options(file, args.sets);
+      fmt::print("{}: good\n", file);
+    });
+  complaints.raise();
   return ExitCode::done;
 }
 
@@ -60,21 +58,20 @@ std::string starter_document() {
 }
 
 ExitCode config_schema(const ConfigSchemaArgs& args) {
-  print(schema_document(args.format));
+  fmt::print("{}", schema_document(args.format));
   return ExitCode::done;
 }
 
 ExitCode config_init(const ConfigInitArgs& args) {
   std::string text = starter_document();
   if (args.file.empty()) {
-    print(text);
+    fmt::print("{}", text);
     return ExitCode::done;
   }
-  if (file_exists(args.file) || directory_exists(args.file)) {
+  if (file_exists(args.file) || directory_exists(args.file))
     throw ConfigError("{} exists; choose another name or remove it", args.file);
-  }
   write_file(args.file, text);
-  print("wrote " + args.file + "; next: chiron train " + args.file + "\n");
+  fmt::print("wrote {}; next: {} train {}\n", args.file, program_invocation_name, args.file);
   return ExitCode::done;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/host_memory.h"
+#include "base/numbers.h"
 #include "base/thread_pool.h"
 #include "core/stream.h"
 #include "ops/op_case_selftest.h"
@@ -30,13 +31,10 @@ std::string field(const char* file, const std::string& key) {
   return "";
 }
 
-std::string gib(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
-
 std::string memory() {
   const HostMemory m = host_memory();
-  auto text = [](int64_t bytes) { return gib(static_cast<double>(bytes)); };
-  return text(m.total) + " in all, " + text(m.available) + " available" +
-         (m.limit > 0 ? ", of which this process may use " + text(m.limit) : "");
+  return bytes_text(m.total) + " in all, " + bytes_text(m.available) + " available" +
+         (m.limit > 0 ? ", of which this process may use " + bytes_text(m.limit) : "");
 }
 
 std::string cpu_level_name() {
@@ -54,7 +52,7 @@ std::string cpu_level_name() {
 std::string disk() {
   std::error_code error;
   auto space = std::filesystem::space(".", error);
-  return error ? "unknown: " + error.message() : gib(static_cast<double>(space.available)) + " free here";
+  return error ? "unknown: " + error.message() : bytes_text(static_cast<int64_t>(space.available)) + " free here";
 }
 
 #ifdef __clang__
@@ -71,8 +69,8 @@ void print_gpus() {
     for (int i = 0; i < gpu::num_devices(); ++i) {
       try {
         const gpu::Traits t = gpu::traits(i);
-        fmt::print("GPU {}      {} ({}), {}, {} multiprocessors\n", i, t.name, t.target,
-                   gib(static_cast<double>(t.memory)), t.multiprocessors);
+        fmt::print("GPU {}      {} ({}), {}, {} multiprocessors\n", i, t.name, t.target, bytes_text(t.memory),
+                   t.multiprocessors);
       } catch (const DeviceError& e) {
         fmt::print("GPU {}      of no use: {}\n", i, e.what());
       }
@@ -109,7 +107,7 @@ ExitCode doctor(const DoctorArgs& args) {
   fmt::print("chiron     {}\n", CHIRON_VERSION);
   fmt::print("build      {}, {}{}\n", CHIRON_BUILD_TYPE, kCompiler,
              sanitizers.empty() ? "" : ", sanitizers: " + sanitizers);
-  fmt::print("CPU        {}, {} cores for this process\n", model.empty() ? "unknown" : model, num_cores());
+  fmt::print("CPU        {}, {} for this process\n", model.empty() ? "unknown" : model, counted(num_cores(), "core"));
   fmt::print("CPU loops  {}\n", cpu_level_name());
   fmt::print("products   BLIS {}, {} kernels\n", bli_info_get_version_str(), bli_arch_string(bli_arch_query_id()));
   fmt::print("memory     {}\n", memory());

@@ -1,22 +1,16 @@
-#include "cli/eval_command.h"
+#include "cli/model_commands.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <limits>
 
+#include "base/numbers.h"
 #include "train/device_stream.h"
 #include "train/evaluate.h"
 #include "train/setup.h"
 #include "train/sources.h"
 
 namespace chiron::cli {
-
-namespace {
-
-/// A default whose logits fit into memory.
-constexpr int64_t kLongest = 4096;
-
-}  // namespace
 
 ExitCode eval(const EvalArgs& args) {
   Log log;
@@ -25,6 +19,7 @@ ExitCode eval(const EvalArgs& args) {
   Stream& s = device.stream;
   const auto source = open_token_sets(args.data, std::numeric_limits<int64_t>::max(), log);
   const SavedModel m = open_model(s, args.model, {}, log);
+  constexpr int64_t kLongest = 4096;  // a default whose logits fit into memory
   const int64_t context = m.model->config().max_seq_len;
   if (args.seq_len > context)
     throw ConfigError("--seq-len {}: the model takes {} tokens at most", args.seq_len, context);
@@ -42,7 +37,7 @@ ExitCode eval(const EvalArgs& args) {
   pass.sequences = std::min(args.batch_size, Loader(source.source, pass).num_samples());
   const Loader loader(source.source, pass);
   const Evaluation e = evaluate_model(s, m, loader);
-  fmt::print("loss {:.4f} nats per token, perplexity {:.3f}, {} tokens", e.loss(), e.perplexity(), e.tokens);
+  fmt::print("loss {:.4f} nats per token, perplexity {:.3f}, {}", e.loss(), e.perplexity(), counted(e.tokens, "token"));
   if (double bits = e.bits_per_byte(*source.source); bits > 0) fmt::print(", {:.4f} bits per byte", bits);
   fmt::print("\n");
   return ExitCode::done;

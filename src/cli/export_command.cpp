@@ -1,4 +1,4 @@
-#include "cli/export_command.h"
+#include "cli/model_commands.h"
 
 #include "train/export.h"
 

@@ -1,4 +1,4 @@
-#include "cli/generate_command.h"
+#include "cli/model_commands.h"
 
 #include <cerrno>
 #include <charconv>

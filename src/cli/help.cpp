@@ -24,9 +24,8 @@ bool is_member(const Command& command, const std::string& group) {
 
 std::string list_commands(const std::vector<Command>& table, const std::string& group) {
   std::string text = "\nCommands:\n";
-  for (const Command& command : table) {
+  for (const Command& command : table)
     if (is_member(command, group) && !command.hidden) text += row(command.name, command.summary, 18);
-  }
   return text;
 }
 
@@ -53,9 +52,8 @@ std::string command_help(const std::vector<Command>& table, const Command& comma
   std::string text = command.summary + "\n\n" + wrap("Usage: " + command.synopsis(), kWidth, "");
   if (!command.run) return text + list_commands(table, command.name);
   size_t column = 10;
-  for (const Argument& a : command.arguments) {
+  for (const Argument& a : command.arguments)
     column = std::max(column, std::min<size_t>(26, a.spelling.size() + a.value_name.size() + 5));
-  }
   for (bool positional : {true, false}) {
     std::string rows;
     for (const Argument& a : command.arguments) {

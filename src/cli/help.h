@@ -37,5 +37,14 @@ std::string argument_doc(const Argument& argument);
 std::string program_help(const std::vector<Command>& table);
 /// What `chiron NAME --help` prints; for a group, its commands.
 std::string command_help(const std::vector<Command>& table, const Command& command);
+/// The manual page, in the man(7) macros: `chiron man > chiron.1`.
+std::string man_page(const std::vector<Command>& table);
+
+struct ManArgs {
+  void describe(Command&) {}
+};
+
+/// Prints it.
+ExitCode man(const ManArgs& args);
 
 }  // namespace chiron::cli

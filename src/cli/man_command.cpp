@@ -1,5 +1,3 @@
-#include "cli/man_command.h"
-
 #include <cstdio>
 #include <sstream>
 

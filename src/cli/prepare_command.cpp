@@ -10,9 +10,9 @@ namespace chiron::cli {
 namespace {
 
 void print(const PrepareReport::Part& part) {
-  fmt::print("{}: {} tokens of {} bytes of text ({:.2f} bytes per token), {} documents, {} shards\n", part.folder,
-             with_commas(part.tokens), with_commas(part.text_bytes), part.bytes_per_token(),
-             with_commas(part.documents), part.shards);
+  fmt::print("{}: {} of {} of text ({:.2f} bytes per token), {}, {}\n", part.folder, counted(part.tokens, "token"),
+             counted(part.text_bytes, "byte"), part.bytes_per_token(), counted(part.documents, "document"),
+             counted(part.shards, "shard"));
 }
 
 }  // namespace
@@ -20,17 +20,14 @@ void print(const PrepareReport::Part& part) {
 ExitCode prepare(const PrepareArgs& args) {
   if (!args.tokenizer.empty() && args.train_bpe > 0)
     throw ConfigError("--tokenizer {} and --train-bpe {}: take one of them", args.tokenizer, args.train_bpe);
-  const PrepareReport report = chiron::prepare({.inputs = args.inputs,
-                                                .out = args.out,
-                                                .tokenizer = args.tokenizer.empty() ? "byte" : args.tokenizer,
-                                                .train_bpe = args.train_bpe,
-                                                .validation = args.validation,
-                                                .document_separator = args.document_separator,
-                                                .shard_tokens = args.shard_tokens,
-                                                .overwrite = args.overwrite});
-  fmt::print("tokenizer {}, {} tokens; {} files read", report.tokenizer, with_commas(report.vocab_size), report.files);
-  if (report.empty_files > 0) fmt::print(", {} empty ones passed over", report.empty_files);
+  const PrepareReport report = chiron::prepare(args);
+  fmt::print("tokenizer {}, {}; {} read", report.tokenizer, counted(report.vocab_size, "token"),
+             counted(report.files, "file"));
+  if (report.empty_files > 0) fmt::print(", {} passed over", counted(report.empty_files, "empty file"));
   fmt::print("\n");
+  if (report.vocab_size < args.train_bpe)
+    fmt::print("of the {} tokens asked for, {} could be learnt: no further pair of tokens occurs twice in the text\n",
+               with_commas(args.train_bpe), with_commas(report.vocab_size));
   constexpr size_t kShown = 10;
   for (size_t i = 0; i < std::min(report.passed_over.size(), kShown); ++i)
     fmt::print("passed over {}\n", report.passed_over[i]);

@@ -69,7 +69,9 @@ void refuse_extras(const std::vector<Command>& table, const Command* command, co
     std::string name = word.substr(0, word.find('='));
     std::string hint = did_you_mean(name, known);
     throw ConfigError("{}: there is no option {}{}", where, name,
-                      hint.empty() ? "; `" + where + " --help` lists them" : hint);
+                      !hint.empty() ? hint
+                      : command     ? "; usage: " + command->synopsis()
+                                    : "; `chiron --help` lists them");
   }
   if (command && command->run) {
     throw ConfigError("{}: one word too many: {}; usage: {}", where, word, command->synopsis());
@@ -106,7 +108,12 @@ void take_words(const Node& node) {
     } else if (words.size() > 1 && argument.kind == Argument::Kind::value) {
       throw ConfigError("{}: {} is given {} times, and takes one value", where, argument.spelling, words.size());
     } else {
-      argument.option->set_text(words[0], where);
+      try {
+        argument.option->set_text(words[0], where);
+      } catch (const ConfigError& e) {
+        if (argument.kind != Argument::Kind::positional) throw;
+        throw ConfigError("{}; usage: {}", e.what(), command.synopsis());
+      }
     }
   }
 }
@@ -125,7 +132,11 @@ int fail(ExitCode code, const char* message) {
 
 }  // namespace
 
-Request parse(std::vector<Command>& table, const std::vector<std::string>& words) {
+Request parse(std::vector<Command>& table, std::vector<std::string> words) {
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
   CLI::App root;
   bool help = false, version = false;
   Node top{nullptr, &root};
@@ -155,7 +166,7 @@ Request parse(std::vector<Command>& table, const std::vector<std::string>& words
   } catch (const CLI::ParseError& e) {
     throw ConfigError("chiron: {}", e.what());
   }
-  if (chosen->help || (help && chosen == &top)) return {Request::Kind::help, chosen->command};
+  if (chosen->help || (help && chosen != &top)) return {Request::Kind::help, chosen->command};
   if (version) return {Request::Kind::version};
   refuse_extras(table, chosen->command, root.remaining());
   refuse_extras(table, chosen->command, chosen->app->remaining());

@@ -13,9 +13,10 @@ struct Request {
   Command* command = nullptr;  ///< help: absent means the program's
 };
 
-/// Reads a command line (without the program's name) into the struct of the command it names. Throws ConfigError for an
-/// unknown command or option (with the nearest spelling), a missing or wrong value, or a word too many.
-Request parse(std::vector<Command>& table, const std::vector<std::string>& words);
+/// Reads a command line (without the program's name) into the struct of the command it names; `help X` is `X --help`.
+/// Throws ConfigError for an unknown command or option (with the nearest spelling), a missing or wrong value, or a word
+/// too many.
+Request parse(std::vector<Command>& table, std::vector<std::string> words);
 
 /// The program: parses, runs, and turns exceptions into one message on stderr and an exit code.
 int run_program(const std::vector<std::string>& words);

@@ -4,20 +4,22 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/temp_dir.h"
-#include "cli/config_command.h"
 #include "cli/help.h"
-#include "cli/man_command.h"
-#include "cli/train_command.h"
+#include "cli/run_commands.h"
 #include "train/options.h"
 
 namespace chiron::cli {
 namespace {
 
+using testing::AllOf;
+using testing::ContainsRegex;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 std::string error_of(const std::vector<std::string>& words) {
@@ -51,19 +53,20 @@ TEST(CommandLine, TheListOfCommandsAndOptionsIsFrozen) {
   for (const Command& command : commands()) lines.push_back(command.synopsis());
   EXPECT_THAT(
       lines,
-      ElementsAre(
-          "chiron train CONFIG [--set OPTION=VALUE]... [--out DIR] [--fresh]",
-          "chiron plan CONFIG [--set OPTION=VALUE]... [--ops]", "chiron config COMMAND",
-          "chiron config show CONFIG [--set OPTION=VALUE]...", "chiron config check CONFIG... [--set OPTION=VALUE]...",
-          "chiron config schema [--format FORMAT]", "chiron config init [FILE]",
-          "chiron prepare IN... --out DIR [--tokenizer byte|FILE] [--train-bpe N] [--validation FRACTION] "
-          "[--document-separator TEXT] [--shard-tokens N] [--overwrite]",
-          "chiron check MODEL --against FILE [--device DEVICE] [--tolerance X]",
-          "chiron generate MODEL [--prompt TEXT] [--prompt-ids IDS] [--max-tokens N] [--temperature X] "
-          "[--top-k K] [--top-p P] [--seed N] [--stop TEXT]... [--device DEVICE] [--threads N]",
-          "chiron eval MODEL --data DIR... [--batch-size N] [--seq-len N] [--device DEVICE] [--threads N]",
-          "chiron export RUN --to DIR", "chiron doctor [--selftest]",
-          "chiron bench [SUBJECT] [--config CONFIG] [--set OPTION=VALUE]... [--steps N] [--threads N]", "chiron man"));
+      ElementsAre("chiron train CONFIG [--set OPTION=VALUE]... [--out DIR] [--fresh]",
+                  "chiron plan CONFIG [--set OPTION=VALUE]... [--ops]", "chiron config COMMAND",
+                  "chiron config show CONFIG [--set OPTION=VALUE]...",
+                  "chiron config check CONFIG... [--set OPTION=VALUE]...", "chiron config schema [--format FORMAT]",
+                  "chiron config init [FILE]",
+                  "chiron prepare IN... --out DIR [--tokenizer byte|FILE] [--train-bpe N] [--validation FRACTION] "
+                  "[--document-separator TEXT] [--shard-tokens N] [--overwrite]",
+                  "chiron check MODEL --against FILE [--device DEVICE] [--tolerance X]",
+                  "chiron generate MODEL [--prompt TEXT] [--prompt-ids IDS] [--max-tokens N] [--temperature X] "
+                  "[--top-k K] [--top-p P] [--seed N] [--stop TEXT]... [--device DEVICE] [--threads N]",
+                  "chiron eval MODEL --data DIR... [--batch-size N] [--seq-len N] [--device DEVICE] [--threads N]",
+                  "chiron export RUN --to DIR", "chiron doctor [--selftest]",
+                  "chiron bench [SUBJECT] [--config CONFIG] [--set OPTION=VALUE]... [--steps N] [--threads N] [--json]",
+                  "chiron man"));
 }
 
 TEST(CommandLine, TheParserTakesWhatTheTableLists) {
@@ -159,7 +162,12 @@ TEST(CommandLine, ErrorsNameTheWordAndTheNearest) {
   EXPECT_THAT(error_of({"xyzzy"}), HasSubstr("The commands are train, plan"));
   EXPECT_THAT(error_of({"config", "shwo"}), HasSubstr("chiron config: there is no command shwo; did you mean show?"));
   EXPECT_THAT(error_of({"train", "x", "--fersh"}), HasSubstr("no option --fersh; did you mean --fresh?"));
-  EXPECT_THAT(error_of({"train", "x", "--qqqqqq=3"}), HasSubstr("`chiron train --help` lists them"));
+  EXPECT_THAT(error_of({"train", "x", "--qqqqqq=3"}), HasSubstr("usage: chiron train CONFIG [--set"));
+  EXPECT_THAT(error_of({"--qqqqqq"}), HasSubstr("`chiron --help` lists them"));
+  EXPECT_THAT(error_of({"export", "run", "--out", "x"}), HasSubstr("usage: chiron export RUN --to DIR"));
+  EXPECT_THAT(error_of({"bench", "a.yaml"}),
+              HasSubstr("allowed: one of step, ops; usage: chiron bench [SUBJECT] [--config"));
+  EXPECT_THAT(error_of({"trian", "--help"}), HasSubstr("did you mean train?"));
   EXPECT_THAT(error_of({"--versoin"}), HasSubstr("did you mean --version?"));
   EXPECT_THAT(error_of({"train"}), HasSubstr("chiron train: CONFIG is missing; usage: chiron train CONFIG"));
   EXPECT_THAT(error_of({"train", "a", "b"}), HasSubstr("one word too many: b"));
@@ -181,6 +189,10 @@ TEST(CommandLine, HelpNeedsNothingElse) {
   EXPECT_EQ(parse(table, {"train", "--help"}).command->name, "train");
   EXPECT_EQ(parse(table, {"prepare", "-h"}).command->name, "prepare");
   EXPECT_EQ(parse(table, {"config"}).command->name, "config");
+  EXPECT_EQ(parse(table, {"help"}).command, nullptr);
+  EXPECT_EQ(parse(table, {"help", "config", "show"}).command->name, "config show");
+  EXPECT_EQ(parse(table, {"--help", "train"}).kind, Request::Kind::help);
+  EXPECT_THAT(error_of({"help", "trian"}), HasSubstr("did you mean train?"));
   EXPECT_EQ(parse(table, {"--version"}).kind, Request::Kind::version);
 }
 
@@ -203,13 +215,42 @@ TEST(CommandLine, TheProgramAnswersWithExitCodes) {
 TEST(CommandLine, BenchSaysWhatItMeasures) {
   Outcome o = chiron("bench --steps 1 --config " CHIRON_SOURCE_DIR "/configs/tiny.yaml");
   EXPECT_EQ(o.code, 0) << o.text;
-  EXPECT_THAT(o.text, StartsWith("measuring 1 steps of " CHIRON_SOURCE_DIR "/configs/tiny.yaml, "));
+  EXPECT_THAT(o.text, StartsWith("measuring 1 step of " CHIRON_SOURCE_DIR "/configs/tiny.yaml, "));
+  EXPECT_THAT(o.text, ContainsRegex("\nparameters  +120,576\nvocab size  +256\ntokens per step  +512\n"));
+  EXPECT_THAT(o.text, ContainsRegex("\nop  +calls  +milliseconds\n[a-z_]+  +[0-9]+  +[0-9.]+\n"));
+}
+
+TEST(CommandLine, BenchTakesTheVocabularyThatTrainingWould) {
+  TempDir dir;
+  write_file(dir / "text.txt", "some words that are not many\n");
+  write_file(
+      dir / "c.yaml",
+      "model: {num_layers: 1, d_model: 16, num_heads: 2}\ntraining: {batch_size: 2, seq_len: 8}\ndata: {train: " +
+          dir / "data" + "}\n");
+  const std::string bench = "bench --steps 1 --json --config " + dir / "c.yaml";
+  Outcome missing = chiron(bench);
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.text, AllOf(HasSubstr(dir / "data"), HasSubstr("set model.vocab_size")));
+  ASSERT_EQ(chiron("prepare " + dir / "text.txt" + " --out " + dir / "data").code, 0);
+  Outcome json = shell("( " CHIRON_PROGRAM " " + bench + " 2> /dev/null )");
+  EXPECT_EQ(nlohmann::json::parse(json.text)["vocab_size"], 256) << json.text;
+}
+
+TEST(CommandLine, BenchWarnsOfABusyMachine) {
+  TempDir dir;
+  std::FILE* file = std::fopen((dir / "log").c_str(), "w");
+  Log log(LogLevel::info, 0, 1, file);
+  warn_if_busy({{"share_of_products", 0.9}}, log);
+  EXPECT_EQ(read_file(dir / "log"), "");
+  warn_if_busy({{"share_of_products", 1.1}}, log);
+  EXPECT_THAT(read_file(dir / "log"), HasSubstr("do not trust these figures"));
+  std::fclose(file);
 }
 
 TEST(CommandLine, ConfigCommands) {
   TempDir dir;
   std::string file = dir / "new.yaml";
-  EXPECT_EQ(chiron("config init " + file).code, 0);
+  EXPECT_EQ(chiron("config init " + file).text, "wrote " + file + "; next: " CHIRON_PROGRAM " train " + file + "\n");
   EXPECT_EQ(read_file(file), starter_document());
   Outcome again = chiron("config init " + file);
   EXPECT_EQ(again.code, 2);
@@ -221,6 +262,44 @@ TEST(CommandLine, ConfigCommands) {
   EXPECT_EQ(chiron("config schema --format json").text, schema_document(SchemaFormat::json));
 }
 
+TEST(CommandLine, PrepareSaysWhatItRead) {
+  TempDir dir;
+  write_file(dir / "text.txt", "three three three words words words\n");
+  const std::string prepare = "prepare " + dir / "text.txt" + " --out " + dir / "data" + " --train-bpe ";
+  EXPECT_THAT(chiron(prepare + "100").text, HasSubstr("--train-bpe 100: allowed are 257 "));
+  EXPECT_THAT(chiron("prepare --help").text, HasSubstr("at least 257"));
+  Outcome o = chiron(prepare + "8192");
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.text, AllOf(HasSubstr(" tokens; 1 file read\n"), HasSubstr(", 1 document, 1 shard\n")));
+  EXPECT_THAT(o.text, ContainsRegex("\nof the 8,192 tokens asked for, 26[0-9] could be learnt: no further pair"));
+  EXPECT_THAT(chiron(prepare + "257 --overwrite").text, Not(HasSubstr("asked for")));
+}
+
+TEST(CommandLine, AllErrorsOfAConfigurationAreTold) {
+  TempDir dir;
+  const std::string a = dir / "a.yaml", b = dir / "b.yaml";
+  write_file(a, "trainig: {}\nmodel:\n  d_model: x\n  num_hads: 3\n");
+  write_file(b, "model: {num_heads: 5}\ndata: {train: [x, x]}\n");
+  Outcome o = chiron("config check " + a + " " + CHIRON_SOURCE_DIR "/configs/tiny.yaml " + b);
+  EXPECT_EQ(o.code, 2);
+  for (const std::string& part : {a + ":1:1: there is no option trainig", a + ":3:12: model.d_model: x",
+                                  a + ":4:3: there is no option model.num_hads", std::string("x stands twice"),
+                                  std::string("tiny.yaml: good"), std::string("does not divide model.d_model 384")})
+    EXPECT_THAT(o.text, HasSubstr(part));
+}
+
+TEST(CommandLine, AFolderOrAConfigurationInPlaceOfTheOtherIsExplained) {
+  TempDir dir;
+  const std::string tiny = CHIRON_SOURCE_DIR "/configs/tiny.yaml";
+  EXPECT_THAT(chiron("plan " + dir.path()).text, HasSubstr("is a folder, and a configuration is a YAML file\n"));
+  write_file(dir / "config.yaml", read_file(tiny));
+  EXPECT_THAT(chiron("plan " + dir.path()).text, HasSubstr("; that of this run is " + dir / "config.yaml"));
+  EXPECT_THAT(
+      chiron("generate --prompt x " + tiny).text,
+      AllOf(HasSubstr("is a file; give a run's folder"), HasSubstr("this configuration's run goes to runs/tiny")));
+  EXPECT_THAT(chiron("generate --prompt x " + dir / "gone").text, HasSubstr("no such folder; give a run's folder"));
+}
+
 TEST(CommandLine, TheReferenceOfOptionsIsUpToDate) {
   EXPECT_EQ(read_file(CHIRON_SOURCE_DIR "/docs/config.md"), schema_document(SchemaFormat::markdown))
       << "run: ./chiron config schema --format markdown > docs/config.md";
@@ -229,7 +308,7 @@ TEST(CommandLine, TheReferenceOfOptionsIsUpToDate) {
 TEST(CommandLine, DoctorSaysWhatThereIs) {
   Outcome doctor = chiron("doctor");
   EXPECT_EQ(doctor.code, 0);
-  for (const char* part : {"cores", "BLIS", "memory", "GiB", "GPU", "g++"}) EXPECT_THAT(doctor.text, HasSubstr(part));
+  for (const char* part : {" core", "BLIS", "memory", " GB", "GPU", "g++"}) EXPECT_THAT(doctor.text, HasSubstr(part));
 }
 
 TEST(LongCommandLine, DoctorTestsTheDevice) {

@@ -1,4 +1,4 @@
-#include "cli/train_command.h"
+#include "cli/run_commands.h"
 
 #include "base/files.h"
 #include "base/hash.h"

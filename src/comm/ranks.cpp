@@ -244,10 +244,12 @@ RankInfo find_ranks(const Environment& environment, const RankFlags& flags) {
     // OMPI_COMM_WORLD_NODE_RANK is the rank within a node, so nodes are counted from the local size.
     add(read(env, Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {"OMPI_COMM_WORLD_LOCAL_RANK"},
              {"OMPI_COMM_WORLD_LOCAL_SIZE"}, ""));
-    if (!all.empty() && all.back().info.launcher == Launcher::open_mpi)
+    if (!all.empty() && all.back().info.launcher == Launcher::open_mpi) {
       all.back().info.job = "mpirun " + env.get("PMIX_NAMESPACE", env.get("OMPI_MCA_ess_base_jobid"));
-    else
+      all.back().info.bound_by_default = !env.has("OMPI_MCA_hwloc_base_binding_policy");
+    } else {
       add(read(env, Launcher::hydra, "PMI_RANK", "PMI_SIZE", {"MPI_LOCALRANKID"}, {"MPI_LOCALNRANKS"}, ""));
+    }
     add(read_slurm(env, set_aside));
     add(read_kubeflow(env));
   }

@@ -31,6 +31,8 @@ struct RankInfo {
   int num_ports = 1;  ///< port, port + 1, ... are tried: more than one where the port was not chosen by the user
   std::string job;    ///< equal for the ranks of one start, and unlikely to be another's
   Launcher launcher = Launcher::single;
+  /// The launcher bound each rank to cores by a default of its own, which nobody asked for.
+  bool bound_by_default = false;
   std::string why;  ///< which variables or flags said so, and which others were set aside
 
   /// Whether MPI can join these processes.

@@ -58,6 +58,8 @@ TEST(Ranks, OpenMpiOnOneNode) {
   EXPECT_THAT(i.str(), HasSubstr("rank 3 of 4 (local rank 3 of 4, node 0), started by Open MPI"));
   EXPECT_EQ(i.address, "127.0.0.1");
   EXPECT_TRUE(i.has_mpi());
+  EXPECT_TRUE(i.bound_by_default);
+  EXPECT_FALSE(find_ranks(join(kOpenMpi, {{"OMPI_MCA_hwloc_base_binding_policy", "core"}})).bound_by_default);
   EXPECT_NE(i.port, find_ranks(join(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-2"}})).port);
 }
 

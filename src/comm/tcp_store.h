@@ -20,6 +20,7 @@ struct StoreOptions {
   std::chrono::milliseconds timeout{60'000};
   /// {"build", "0.1.0"}, {"GPU vendor", "none"}, {"configuration", hash}: must be the same on every rank.
   std::vector<std::pair<std::string, std::string>> identity;
+  std::string note;  ///< what the others are told of this rank when all have met
   std::string host;  ///< for messages; empty: this machine's name
 };
 
@@ -57,6 +58,8 @@ class TcpStore {
   int port() const;
   /// "host pid 12" of each rank, in rank order.
   const std::vector<std::string>& members() const;
+  /// The note of each rank.
+  const std::vector<std::string>& notes() const;
 
  private:
   struct State;

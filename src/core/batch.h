@@ -17,6 +17,10 @@ struct Ids {
 
 /// One micro-batch on the device, already cut to what this rank sees. T = sequences * length token rows, sequence by
 /// sequence. All arrays are i32.
+///
+/// Over n > 1 context ranks each sequence is cut into 2 n equal chunks. Rank r has chunks r and 2 n - 1 - r, which
+/// under a causal mask are the same work on each; rows are the one chunk of every sequence, then the other chunk of
+/// every sequence. `length` counts both; what a token is told of its place is of the whole sequence.
 struct Batch {
   int64_t sequences = 0, length = 0;
   Ids tokens;     ///< what to embed

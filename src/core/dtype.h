@@ -46,25 +46,7 @@ using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
 /// The dtype of statistics and of gradients of weights that belong to activations of `dtype`: f64 for f64, else f32.
 inline DType acc_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-/// Calls f.template operator()<T>() with the C++ type of a float kind that the CPU computes with.
-template <class F>
-decltype(auto) by_float(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f.template operator()<float>();
-    case DType::bf16:
-      return f.template operator()<bf16>();
-    case DType::f16:
-      return f.template operator()<f16>();
-    case DType::f64:
-      return f.template operator()<double>();
-    default:
-      break;
-  }
-  throw Bug("{} is no float kind that arithmetic is defined for", name_of(dtype));
-}
-
-/// The same for the float kinds that GPUs compute with: no f64.
+/// Calls f.template operator()<T>() with the C++ type of a float kind that GPUs compute with.
 template <class F>
 decltype(auto) by_gpu_float(DType dtype, F&& f) {
   switch (dtype) {
@@ -77,7 +59,14 @@ decltype(auto) by_gpu_float(DType dtype, F&& f) {
     default:
       break;
   }
-  throw Bug("{} is no float kind that a GPU computes with here", name_of(dtype));
+  throw Bug("{} is no float kind that arithmetic is defined for here", name_of(dtype));
+}
+
+/// The same for the float kinds that the CPU computes with: f64 too.
+template <class F>
+decltype(auto) by_float(DType dtype, F&& f) {
+  if (dtype == DType::f64) return f.template operator()<double>();
+  return by_gpu_float(dtype, f);
 }
 
 }  // namespace chiron

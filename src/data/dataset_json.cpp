@@ -36,10 +36,7 @@ std::string write_dataset_json(const DatasetInfo& info) {
   json["tokenizer"] = info.tokenizer;
   json["vocabulary_hash"] = info.vocabulary_hash;
   json["vocab_size"] = info.vocab_size;
-  if (info.end_of_text)
-    json["end_of_text"] = *info.end_of_text;
-  else
-    json["end_of_text"] = nullptr;
+  json["end_of_text"] = info.end_of_text ? Json(*info.end_of_text) : Json();
   json["tokens"] = info.tokens();
   json["text_bytes"] = info.text_bytes();
   json["documents"] = info.documents();

@@ -22,6 +22,40 @@ void sort_order(const std::vector<int32_t>& ids, int64_t bound, std::vector<int3
   }
 }
 
+void cut_sequences(const HostBatch& whole, int64_t context_ranks, int64_t context_rank, HostBatch& part) {
+  const int64_t chunk = whole.length / (2 * context_ranks);
+  part.sequences = whole.sequences;
+  part.length = 2 * chunk;
+  for (auto array :
+       {&HostBatch::tokens, &HostBatch::positions, &HostBatch::labels, &HostBatch::starts, &HostBatch::index}) {
+    const std::vector<int32_t>& from = whole.*array;
+    std::vector<int32_t>& to = part.*array;
+    to.resize(from.size() / static_cast<size_t>(context_ranks));
+    if (from.empty()) continue;
+    auto at = to.begin();
+    for (const int64_t number : {context_rank, 2 * context_ranks - 1 - context_rank})
+      for (int64_t row = 0; row < whole.sequences; ++row)
+        at = std::copy_n(from.begin() + row * whole.length + number * chunk, chunk, at);
+  }
+}
+
+void validate_cuts(const LoaderOptions& o) {
+  const int64_t chunks = 2 * o.context_ranks, low = o.length / chunks * chunks;
+  if (o.context_ranks > 1 && o.length != low)
+    throw ConfigError(
+        "sequences of {} tokens cannot be cut into {} equal chunks, two for each context rank (parallel.cp {}): what "
+        "would "
+        "do are multiples of {}, such as {} or {}",
+        o.length, chunks, o.context_ranks, chunks, std::max(low, chunks), std::max(low, chunks) + chunks);
+  const int64_t rows = o.sequences * o.rank_length();
+  if (rows % o.row_ranks != 0)
+    throw ConfigError(
+        "sequence parallelism over {} ranks (parallel.tp): they cannot share out the {} tokens of a micro-batch of {} "
+        "sequences x {} tokens{}; make that a multiple of {}",
+        o.row_ranks, rows, o.sequences, o.length,
+        o.context_ranks > 1 ? fmt::format(" over {} context ranks", o.context_ranks) : "", o.row_ranks);
+}
+
 Loader::Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& options)
     : source_(std::move(source)), options_(options) {
   const LoaderOptions& o = options_;
@@ -32,7 +66,9 @@ Loader::Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& o
   at_least_one("the sequence length", o.length);
   at_least_one("the number of micro-batches per step", o.micros);
   CHECK(o.num_ranks >= 1 && o.rank >= 0 && o.rank < o.num_ranks, "rank {} of {}", o.rank, o.num_ranks);
+  CHECK(o.context_rank >= 0 && o.context_rank < o.context_ranks && o.row_ranks >= 1);
   CHECK(!(o.once && o.shuffle), "one pass in order is not shuffled");
+  validate_cuts(o);
   int64_t most = std::numeric_limits<int32_t>::max();  // tokens of a step are numbered in i32
   for (int64_t n : {o.sequences, o.length, o.micros, o.num_ranks}) most /= n;
   if (most == 0)
@@ -63,7 +99,8 @@ void Loader::fill(int64_t step, HostStep& out) const {
   std::optional<Permutation> order;
   int64_t order_epoch = -1;
   for (int64_t m = 0; m < o.micros; ++m) {
-    HostBatch& batch = out.micros[static_cast<size_t>(m)];
+    HostBatch& of_rank = out.micros[static_cast<size_t>(m)];
+    HostBatch& batch = o.context_ranks > 1 ? out.whole : of_rank;
     batch.sequences = o.sequences;
     batch.length = o.length;
     auto rows = static_cast<size_t>(o.sequences * o.length);
@@ -85,8 +122,9 @@ void Loader::fill(int64_t step, HostStep& out) const {
                 static_cast<int32_t>(g * o.length));
       fill_row(sample, batch, row, out.scratch);
     }
-    sort_order(batch.tokens, source_->vocab_size(), batch.token_order, out.scratch);
-    sort_order(batch.positions, o.length, batch.position_order, out.scratch);
+    if (o.context_ranks > 1) cut_sequences(batch, o.context_ranks, o.context_rank, of_rank);
+    sort_order(of_rank.tokens, source_->vocab_size(), of_rank.token_order, out.scratch);
+    sort_order(of_rank.positions, o.length, of_rank.position_order, out.scratch);
   }
 }
 

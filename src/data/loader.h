@@ -21,7 +21,9 @@ struct HostBatch {
 struct HostStep {
   int64_t step = -1;
   std::vector<HostBatch> micros;
-  std::vector<int32_t> scratch;  ///< memory that fill() uses again; no meaning of its own
+  /// Memory that fill() uses again; no meaning of its own.
+  std::vector<int32_t> scratch;
+  HostBatch whole;
 };
 
 struct LoaderOptions {
@@ -29,6 +31,8 @@ struct LoaderOptions {
   int64_t length = 1;     ///< tokens per sequence
   int64_t micros = 1;     ///< micro-batches per step
   int64_t rank = 0, num_ranks = 1;
+  int64_t context_rank = 0, context_ranks = 1;  ///< each of these has a part of every sequence, as core/batch.h says
+  int64_t row_ranks = 1;                        ///< ranks that share out a batch's rows: sequence parallelism
   int64_t seed = 0;
   bool shuffle = true;
   /// Documents do not see each other: positions restart at each, and the last token of one has no label.
@@ -36,6 +40,9 @@ struct LoaderOptions {
   /// Evaluation: in order, every token but the first is a label exactly once, then it ends. The last sequence and the
   /// last step are filled up with labels that do not count. Excludes shuffle.
   bool once = false;
+
+  /// Tokens per sequence on one context rank.
+  int64_t rank_length() const { return length / context_ranks; }
 };
 
 /// Cuts a source into samples and deals them to steps, micro-batches and ranks. Sample i is tokens
@@ -44,8 +51,8 @@ struct LoaderOptions {
 /// row g % sequences of micro-batch g / (sequences*num_ranks) on rank (g / sequences) % num_ranks.
 class Loader {
  public:
-  /// Throws ConfigError for options that cannot be, DataError that names the source if it is too short:
-  /// num_ranks * sequences * (length + 1) tokens are needed, with `once` 2.
+  /// Throws ConfigError for options that cannot be (it says what would do), DataError that names the source if it is
+  /// too short: num_ranks * sequences * (length + 1) tokens are needed, with `once` 2.
   Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& options);
 
   const LoaderOptions& options() const { return options_; }
@@ -70,6 +77,12 @@ class Loader {
   LoaderOptions options_;
   int64_t num_samples_ = 0, num_steps_ = 0;
 };
+
+/// Throws ConfigError, which says what would do, if ranks cannot share out sequences or rows. No data is needed.
+void validate_cuts(const LoaderOptions& options);
+
+/// part: what a context rank has of a batch, but for the orders.
+void cut_sequences(const HostBatch& whole, int64_t context_ranks, int64_t context_rank, HostBatch& part);
 
 /// order: the stable permutation that sorts `ids`, all in 0 .. bound-1. `counts` is scratch.
 void sort_order(const std::vector<int32_t>& ids, int64_t bound, std::vector<int32_t>& order,

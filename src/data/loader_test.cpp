@@ -188,6 +188,56 @@ TEST(Loader, RanksTogetherSeeWhatOneSees) {
   }
 }
 
+TEST(Loader, ContextRanksHaveTwoChunksOfEverySequence) {
+  std::vector<int32_t> tokens(1000);
+  std::vector<int64_t> documents;
+  for (int32_t i = 0; i < 1000; ++i) {
+    tokens[static_cast<size_t>(i)] = i * i % 97;
+    if (i % 13 == 0) documents.push_back(i);
+  }
+  auto source = std::make_shared<VectorSource>(tokens, 97, documents);
+  LoaderOptions options{.sequences = 3, .length = 24, .micros = 2, .document_mask = true};
+  const HostStep whole = step_of(Loader(source, options), 5);
+  for (const int64_t ranks : {2, 3, 4}) {
+    options.context_ranks = ranks;
+    const int64_t chunk = options.length / (2 * ranks);
+    for (options.context_rank = 0; options.context_rank < ranks; ++options.context_rank) {
+      const HostStep part = step_of(Loader(source, options), 5);
+      for (size_t m = 0; m < 2; ++m) {
+        const HostBatch &all = whole.micros[m], &own = part.micros[m];
+        EXPECT_EQ(own.sequences, 3);
+        EXPECT_EQ(own.length, 2 * chunk);
+        ASSERT_EQ(own.tokens.size(), static_cast<size_t>(6 * chunk));
+        size_t at = 0;
+        for (const int64_t number : {options.context_rank, 2 * ranks - 1 - options.context_rank})
+          for (int64_t row = 0; row < 3; ++row)
+            for (int64_t i = 0; i < chunk; ++i, ++at) {
+              const auto from = static_cast<size_t>(row * options.length + number * chunk + i);
+              EXPECT_EQ(own.tokens[at], all.tokens[from]);
+              EXPECT_EQ(own.positions[at], all.positions[from]);
+              EXPECT_EQ(own.labels[at], all.labels[from]);
+              EXPECT_EQ(own.starts[at], all.starts[from]);
+              EXPECT_EQ(own.index[at], all.index[from]);
+            }
+        std::vector<int32_t> order, counts;
+        sort_order(own.tokens, 97, order, counts);
+        EXPECT_EQ(own.token_order, order);
+        sort_order(own.positions, 24, order, counts);
+        EXPECT_EQ(own.position_order, order);
+      }
+    }
+  }
+}
+
+TEST(Loader, CutsThatCannotBeSayWhatWouldDo) {
+  auto source = counting_source(1000);
+  expect_error<ConfigError>([&] { Loader(source, {.length = 30, .context_ranks = 2}); }, {"30", "4", "28 or 32"});
+  expect_error<ConfigError>([&] { Loader(source, {.length = 3, .context_ranks = 3}); }, {"3", "6", "6 or 12"});
+  expect_error<ConfigError>([&] { Loader(source, {.sequences = 3, .length = 9, .row_ranks = 2}); }, {"27", "2"});
+  expect_error<ConfigError>([&] { Loader(source, {.sequences = 3, .length = 12, .context_ranks = 2, .row_ranks = 4}); },
+                            {"18", "2 context ranks", "multiple of 4"});
+}
+
 TEST(Loader, NumbersRowsByMicroBatchThenRank) {
   Loader loader(counting_source(1000),
                 {.sequences = 2, .length = 5, .micros = 2, .rank = 1, .num_ranks = 3, .shuffle = false});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file_lock.h"
 #include "data/text_input.h"
 #include "data/token_set.h"
 #include "text/bpe_train.h"
@@ -10,36 +11,6 @@
 namespace chiron {
 
 namespace {
-
-constexpr size_t kChunk = 1 << 20;
-
-/// Calls take(part) for parts of a document that can be encoded one by one.
-template <class Cut, class Take>
-void each_part(std::string_view document, Cut&& safe_cut, Take&& take) {
-  while (!document.empty()) {
-    size_t cut = document.size(), reach = kChunk;
-    while (reach < document.size()) {
-      cut = safe_cut(document.substr(0, reach));
-      if (cut > 0) break;
-      cut = document.size();
-      reach *= 2;
-    }
-    take(document.substr(0, cut));
-    document.remove_prefix(cut);
-  }
-}
-
-/// The documents of some ranges, in order.
-template <class F>
-void each_document_of(const TextInputs& inputs, const std::vector<TextRange>& ranges, std::string_view separator,
-                      F&& f) {
-  for (const TextRange& r : ranges) {
-    MappedFile file(inputs.files[r.file]);
-    if (file.size() < r.end) throw DataError("{}: the file has become shorter while it was read", file.path());
-    std::string_view text(reinterpret_cast<const char*>(file.data()), static_cast<size_t>(file.size()));
-    each_document(text.substr(static_cast<size_t>(r.begin), static_cast<size_t>(r.end - r.begin)), separator, f);
-  }
-}
 
 /// Writes one data set, shard by shard.
 class SetWriter {
@@ -53,19 +24,19 @@ class SetWriter {
     make_directories(folder_);
   }
 
-  void document(std::string_view text) {
-    starts_.push_back(static_cast<int64_t>(tokens_.size()));
-    each_part(
-        text, [&](std::string_view t) { return tokenizer_.safe_cut(t); },
-        [&](std::string_view part) {
-          tokenizer_.encode(part, tokens_);
-          flush(false);
-        });
-    if (info_.end_of_text) tokens_.push_back(kEnd);
+  /// A part of the text, as each_part() gives it.
+  void add(std::string_view text, bool begins) {
+    if (begins) {
+      end_document();
+      in_document_ = true;
+      starts_.push_back(static_cast<int64_t>(tokens_.size()));
+    }
+    tokenizer_.encode(text, tokens_);
     flush(false);
   }
 
   PrepareReport::Part finish(const std::string& final_folder) {
+    end_document();
     flush(true);
     if (tokenizer_.name() != "byte") write_file(folder_ + "/tokenizer.json", tokenizer_.json());
     write_file(folder_ + "/dataset.json", write_dataset_json(info_));
@@ -75,6 +46,13 @@ class SetWriter {
   }
 
  private:
+  /// Ends the document that is being written, if there is one.
+  void end_document() {
+    if (info_.end_of_text && in_document_) tokens_.push_back(kEnd);
+    in_document_ = false;
+    flush(false);
+  }
+
   /// Puts the tokens that end documents in their places. Returns the bytes of text that the others stand for: the same
   /// token may stand in the text.
   int64_t settle(std::span<int32_t> tokens) const {
@@ -119,6 +97,7 @@ class SetWriter {
   DatasetInfo info_;
   std::vector<int32_t> tokens_;  // not written yet; kEnd ends a document
   std::vector<int64_t> starts_;  // documents among them
+  bool in_document_ = false;
 };
 
 bool holds_data(const std::string& folder) { return is_dataset(folder) || is_dataset(folder + "/train"); }
@@ -191,14 +170,12 @@ class Building {
 
 std::unique_ptr<Tokenizer> choose_tokenizer(const PrepareOptions& o, const TextInputs& inputs,
                                             const std::vector<TextRange>& training) {
-  if (o.train_bpe == 0) return open_tokenizer(o.tokenizer);
+  if (o.train_bpe == 0) return open_tokenizer(o.tokenizer.empty() ? "byte" : o.tokenizer);
   BpeTrainer trainer;
   auto bytes_only = BpeTrainer().train(BpeTrainer::kSmallest);  // where text may be cut does not depend on the merges
-  each_document_of(inputs, training, o.document_separator, [&](std::string_view document) {
-    each_part(
-        document, [&](std::string_view t) { return bytes_only->safe_cut(t); },
-        [&](std::string_view part) { trainer.add(part); });
-  });
+  each_part(
+      inputs, training, o.document_separator, [&](std::string_view text) { return bytes_only->safe_cut(text); },
+      [&](std::string_view part, bool) { trainer.add(part); });
   return trainer.train(o.train_bpe);
 }
 
@@ -211,7 +188,8 @@ PrepareReport prepare(const PrepareOptions& options) {
     throw ConfigError("the validation part {} must be 0 or more and less than 1", o.validation);
   if (o.shard_tokens < 1) throw ConfigError("a shard must hold at least 1 token, not {}", o.shard_tokens);
   if (o.train_bpe != 0 && o.train_bpe < BpeTrainer::kSmallest)
-    throw ConfigError("a BPE of {} tokens is too small: at least {}", o.train_bpe, BpeTrainer::kSmallest);
+    throw ConfigError("--train-bpe {}: allowed are {} (256 bytes and the end of text) and more, or 0", o.train_bpe,
+                      BpeTrainer::kSmallest);
   TextInputs inputs = find_text(o.inputs);
   auto [training, held_out] = split_text(inputs, o.validation, o.document_separator);
   if (training.empty() || (o.validation > 0 && held_out.empty()))
@@ -223,8 +201,9 @@ PrepareReport prepare(const PrepareOptions& options) {
 
   auto write = [&](const std::vector<TextRange>& ranges, const std::string& below) {
     SetWriter writer(building.path() + below, *tokenizer, o.shard_tokens);
-    each_document_of(inputs, ranges, o.document_separator,
-                     [&](std::string_view document) { writer.document(document); });
+    each_part(
+        inputs, ranges, o.document_separator, [&](std::string_view text) { return tokenizer->safe_cut(text); },
+        [&](std::string_view part, bool begins) { writer.add(part, begins); });
     PrepareReport::Part part = writer.finish(o.out + below);
     if (part.tokens == 0) throw DataError("{}: no text is left between the separators", o.inputs[0]);
     return part;

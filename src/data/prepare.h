@@ -12,7 +12,7 @@ struct PrepareOptions {
   /// (hidden ones and data sets left out; links to folders are followed, each folder is read once).
   std::vector<std::string> inputs;
   std::string out;                          ///< the folder to make
-  std::string tokenizer = "byte";           ///< "byte", or the path of a tokenizer.json
+  std::string tokenizer;                    ///< "byte", or the path of a tokenizer.json; empty: byte
   int64_t train_bpe = 0;                    ///< > 0: instead, train a BPE with so many tokens on the training part
   double validation = 0;                    ///< [0, 1): the last part of the text, by bytes, goes into a set of its own
   std::string document_separator;           ///< not empty: cuts each file into documents; itself left out

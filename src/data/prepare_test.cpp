@@ -10,6 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "base/error_testing.h"
+#include "base/file_lock.h"
 #include "base/temp_dir.h"
 #include "data/testing.h"
 #include "data/text_input.h"
@@ -20,6 +22,7 @@ namespace {
 
 using test::expect_data_error;
 using test::expect_error;
+using testing::AllOf;
 using testing::AnyOf;
 using testing::Contains;
 using testing::ElementsAre;
@@ -400,6 +403,55 @@ TEST(SplitText, CutsAtLinesAndCharacters) {
   EXPECT_EQ(cut("0123\n##\n89", 0.5, "\n##\n"), 8) << "not within a separator";
   EXPECT_EQ(cut("0123\n##\n89", 0.2, "\n##\n"), 8);
   EXPECT_EQ(cut("0123456789", 0), 10);
+}
+
+TEST(TextParts, AreTheDocumentsWhateverTheirSize) {
+  TempDir dir;
+  std::mt19937 rng(3);
+  // Documents that are longer than a part, and separators on the border of two.
+  for (const std::string separator : {"", "#", "\n##\n"})
+    for (size_t first : {size_t{5}, (size_t{1} << 20) - 2, (size_t{1} << 20) - 1, size_t{1} << 20, size_t{3'000'000}}) {
+      std::vector<std::string> documents;
+      std::string text = separator;
+      for (size_t size : {first, size_t{1}, size_t{2'100'000}, size_t{7}}) {
+        std::string& document = documents.emplace_back();
+        while (document.size() < size) document += rng() % 5 ? static_cast<char>('a' + rng() % 26) : ' ';
+        text += document + separator + separator;
+        if (separator.empty()) break;
+      }
+      write_file(dir / "t", "xy" + text + "z");
+      const TextInputs inputs = find_text({dir / "t"});
+      for (bool spaces : {false, true}) {
+        std::vector<std::string> found;
+        each_part(
+            inputs, {{0, 2, 2 + std::ssize(text)}}, separator,
+            [&](std::string_view t) { return spaces                 ? t.rfind(' ') + 1
+                                             : t.size() < 2'000'000 ? 0
+                                                                    : t.size(); },
+            [&](std::string_view part, bool begins) {
+              EXPECT_FALSE(part.empty());
+              if (begins) found.emplace_back();
+              found.back() += part;
+            });
+        EXPECT_TRUE(found == documents) << separator << " " << first;
+      }
+    }
+}
+
+TEST(TextParts, AFileThatIsCutShortWhileItIsReadIsNamed) {
+  TempDir dir;
+  const std::string path = dir / "t";
+  write_file(path, std::string(3 << 20, 'x'));
+  const TextInputs inputs = find_text({path});
+  const auto [all, none] = split_text(inputs, 0, "");
+  auto read = [&] {
+    each_part(
+        inputs, all, "", [](std::string_view text) { return text.size(); },
+        [&](std::string_view, bool) { ASSERT_EQ(::truncate(path.c_str(), 1 << 20), 0); });
+  };
+  for (int i = 0; i < 2; ++i)  // while it is open, and before
+    EXPECT_THAT(message_of<IoError>(read), AllOf(HasSubstr(path), HasSubstr("something has cut it short")));
+  EXPECT_THAT(message_of<IoError>([&] { split_text(inputs, 0.1, ""); }), HasSubstr(path));
 }
 
 TEST(SplitText, SeveralFiles) {

@@ -18,10 +18,6 @@ namespace fs = std::filesystem;
 /// Whether `prepare` wrote this folder: text may have a dataset.json of its own beside it.
 bool holds_tokens(const std::string& folder) { return is_dataset(folder) && file_exists(folder + "/tokens-00000.bin"); }
 
-std::string_view view_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.data()), static_cast<size_t>(file.size())};
-}
-
 /// Finds all files below a folder. Hidden ones are no text; what else is passed over is told.
 class Walk {
  public:
@@ -63,15 +59,14 @@ class Walk {
   std::set<std::string> seen_;  // real paths
 };
 
-/// Where to cut a text near `at` (0 < at < size): after a line's end no further than 64 KiB away, else between two
-/// characters.
+constexpr int64_t kReach = 1 << 16;
+
+/// Where to cut a text near `at` (0 < at < size), of which kReach bytes follow unless it ends: after the end of a line,
+/// else between two characters.
 size_t good_cut(std::string_view text, size_t at, std::string_view separator) {
-  constexpr size_t kReach = 1 << 16;
   size_t cut = at;
-  if (size_t line = text.substr(0, std::min(text.size(), at + kReach)).find('\n', at - 1);
-      line != std::string_view::npos)
-    cut = line + 1;
-  while (cut < text.size() && (static_cast<uint8_t>(text[cut]) & 0xC0) == 0x80) ++cut;
+  if (size_t line = text.substr(0, at + kReach).find('\n', at - 1); line != std::string_view::npos) cut = line + 1;
+  for (int i = 0; i < 3 && cut < text.size() && (static_cast<uint8_t>(text[cut]) & 0xC0) == 0x80; ++i) ++cut;
   if (!separator.empty()) {
     size_t from = cut - std::min(cut, separator.size() - 1);
     size_t found = text.find(separator, from);
@@ -124,14 +119,62 @@ std::pair<std::vector<TextRange>, std::vector<TextRange>> split_text(const TextI
   for (size_t f = 0; f < inputs.files.size(); ++f) {
     int64_t size = inputs.sizes[f], here = std::clamp(cut - begin, int64_t{0}, size);
     if (here > 0 && here < size) {
-      MappedFile file(inputs.files[f]);
-      here = static_cast<int64_t>(good_cut(view_of(file), static_cast<size_t>(here), separator));
+      // What decides: the separator may have begun before, and end behind the cut, which lies up to kReach + 3 ahead.
+      const auto around = static_cast<int64_t>(separator.size()) + 4;
+      const int64_t from = std::max<int64_t>(0, here - around), to = std::min(size, here + kReach + around);
+      std::string text(static_cast<size_t>(to - from), '\0');
+      FileReader(inputs.files[f]).read(from, text.data(), text.size());
+      here = from + static_cast<int64_t>(good_cut(text, static_cast<size_t>(here - from), separator));
     }
     if (here > 0) parts.first.push_back({f, 0, here});
     if (here < size) parts.second.push_back({f, here, size});
     begin += size;
   }
   return parts;
+}
+
+void each_part(const TextInputs& inputs, const std::vector<TextRange>& ranges, std::string_view separator,
+               const std::function<size_t(std::string_view)>& safe_cut,
+               const std::function<void(std::string_view text, bool begins)>& take) {
+  constexpr size_t kPart = 1 << 20;
+  for (const TextRange& range : ranges) {
+    FileReader file(inputs.files[range.file]);
+    std::string buffer;
+    size_t done = 0, want = kPart;  // bytes of the buffer that were taken; that should be there
+    bool begins = true;
+    auto give = [&](std::string_view text) {
+      if (text.empty()) return;
+      take(text, begins);
+      begins = false;
+    };
+    for (int64_t at = range.begin;;) {
+      const std::string_view text = std::string_view(buffer).substr(done);
+      const bool last = at == range.end;
+      if (const size_t end = separator.empty() ? text.npos : text.find(separator); end != text.npos) {
+        give(text.substr(0, end));
+        done += end + separator.size();
+        begins = true;
+        want = kPart;
+      } else if (last) {
+        give(text);
+        break;
+      } else if (text.size() < want) {
+        buffer.erase(0, done);
+        done = 0;
+        const size_t there = buffer.size(), more = std::min(want - there, static_cast<size_t>(range.end - at));
+        buffer.resize(there + more);
+        file.read(at, buffer.data() + there, more);
+        at += static_cast<int64_t>(more);
+      } else {
+        // Its end may be the beginning of a separator.
+        const size_t unsure = separator.empty() ? 0 : std::min(text.size(), separator.size() - 1);
+        const size_t cut = safe_cut(text.substr(0, text.size() - unsure));
+        give(text.substr(0, cut));
+        done += cut;
+        want = cut ? kPart : 2 * want;
+      }
+    }
+  }
 }
 
 }  // namespace chiron

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,15 +36,12 @@ struct TextRange {
 std::pair<std::vector<TextRange>, std::vector<TextRange>> split_text(const TextInputs& inputs, double last,
                                                                      std::string_view separator);
 
-/// Calls document(text) for each non-empty document of a range.
-template <class F>
-void each_document(std::string_view text, std::string_view separator, F&& document) {
-  for (;;) {
-    size_t end = separator.empty() ? std::string_view::npos : text.find(separator);
-    if (std::string_view one = text.substr(0, end); !one.empty()) document(one);
-    if (end == std::string_view::npos) return;
-    text.remove_prefix(end + separator.size());
-  }
-}
+/// Calls take(text, begins) for the parts of the documents of some ranges, in order: `begins` says whether a document
+/// begins with it. Documents end at separators, if there are any, and with their range; empty ones are none. A part
+/// ends where its document does or where safe_cut(text) says that one may end, whatever follows (0: nowhere in this
+/// text). Parts are about a megabyte. IoError, naming the file, if one ends before its range does.
+void each_part(const TextInputs& inputs, const std::vector<TextRange>& ranges, std::string_view separator,
+               const std::function<size_t(std::string_view)>& safe_cut,
+               const std::function<void(std::string_view text, bool begins)>& take);
 
 }  // namespace chiron

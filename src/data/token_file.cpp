@@ -187,14 +187,7 @@ void TokenFile::read(int64_t begin, std::span<int32_t> out) const {
 }
 
 void TokenFile::verify() const {
-  Hasher hasher;
-  std::vector<char> piece(1 << 18);
-  for (int64_t at = sizeof(Header); at < file_.size(); at += std::ssize(piece)) {
-    piece.resize(std::min(piece.size(), static_cast<size_t>(file_.size() - at)));
-    file_.read(at, piece.data(), piece.size());
-    hasher.update(piece.data(), piece.size());
-  }
-  const Hash128 found = hasher.digest();
+  const Hash128 found = file_.hash(sizeof(Header));
   if (found != info_.checksum)
     throw DataError("{}: damaged: the checksum of its tokens is {}, expected {}", path(), found.hex(),
                     info_.checksum.hex());

@@ -7,21 +7,9 @@
 
 namespace chiron {
 
-int64_t DatasetInfo::tokens() const {
+int64_t DatasetInfo::sum(int64_t TokenFileInfo::*what) const {
   int64_t n = 0;
-  for (const ShardEntry& s : shards) n += s.info.tokens;
-  return n;
-}
-
-int64_t DatasetInfo::text_bytes() const {
-  int64_t n = 0;
-  for (const ShardEntry& s : shards) n += s.info.text_bytes;
-  return n;
-}
-
-int64_t DatasetInfo::documents() const {
-  int64_t n = 0;
-  for (const ShardEntry& s : shards) n += s.info.documents;
+  for (const ShardEntry& s : shards) n += s.info.*what;
   return n;
 }
 

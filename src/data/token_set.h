@@ -26,9 +26,12 @@ struct DatasetInfo {
   std::optional<int32_t> end_of_text;
   std::vector<ShardEntry> shards;
 
-  int64_t tokens() const;
-  int64_t text_bytes() const;
-  int64_t documents() const;
+  int64_t tokens() const { return sum(&TokenFileInfo::tokens); }
+  int64_t text_bytes() const { return sum(&TokenFileInfo::text_bytes); }
+  int64_t documents() const { return sum(&TokenFileInfo::documents); }
+
+ private:
+  int64_t sum(int64_t TokenFileInfo::*what) const;
 };
 
 std::string write_dataset_json(const DatasetInfo& info);

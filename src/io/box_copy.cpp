@@ -150,15 +150,19 @@ Box whole(const Shape& shape) {
   return box;
 }
 
-int64_t overlap(const Box& a, const Box& b) {
+Box common(const Box& a, const Box& b) {
   CHECK(a.size.rank == b.size.rank);
-  int64_t n = 1;
+  Box both = a;
   for (int i = 0; i < a.size.rank; ++i) {
-    int64_t begin = std::max(a.offset[i], b.offset[i]);
-    int64_t end = std::min(a.offset[i] + a.size[i], b.offset[i] + b.size[i]);
-    n *= std::max<int64_t>(0, end - begin);
+    both.offset[i] = std::max(a.offset[i], b.offset[i]);
+    const int64_t end = std::min(a.offset[i] + a.size[i], b.offset[i] + b.size[i]);
+    both.size[i] = std::max<int64_t>(0, end - both.offset[i]);
   }
-  return n;
+  return both;
+}
+
+bool lies_in_file_order(const BoxView& view) {
+  return view.step == box_view(view.at, view.dtype, view.box).step || view.box.size.numel() <= 1;
 }
 
 void read_part(const Staging& staging, const StatePart& part, const std::function<void(const StatePart&)>& read) {
@@ -184,7 +188,8 @@ bool convertible(DType from, DType to) { return from == to || (float_kind(from) 
 
 int64_t copy_box(const BoxView& to, const BoxView& from) {
   CHECK(convertible(from.dtype, to.dtype), "{} to {}", name_of(from.dtype), name_of(to.dtype));
-  int64_t n = overlap(to.box, from.box);
+  const Box both = common(to.box, from.box);
+  const int64_t n = both.size.numel();
   if (n == 0) return 0;
   // Dimensions are aligned at the last one; those in front that do not exist have size 1.
   std::array<Run, kRank> runs;
@@ -192,11 +197,9 @@ int64_t copy_box(const BoxView& to, const BoxView& from) {
   const int rank = to.box.size.rank;
   for (int i = 0; i < rank; ++i) {
     auto k = static_cast<size_t>(i);
-    int64_t begin = std::max(to.box.offset[i], from.box.offset[i]);
-    int64_t end = std::min(to.box.offset[i] + to.box.size[i], from.box.offset[i] + from.box.size[i]);
-    runs[static_cast<size_t>(i + kRank - rank)] = {end - begin, to.step[k], from.step[k]};
-    to_start += (begin - to.box.offset[i]) * to.step[k];
-    from_start += (begin - from.box.offset[i]) * from.step[k];
+    runs[static_cast<size_t>(i + kRank - rank)] = {both.size[i], to.step[k], from.step[k]};
+    to_start += (both.offset[i] - to.box.offset[i]) * to.step[k];
+    from_start += (both.offset[i] - from.box.offset[i]) * from.step[k];
   }
   copy_typed(to.dtype, reinterpret_cast<std::byte*>(to.at) + to_start * size_of(to.dtype), from.dtype,
              reinterpret_cast<const std::byte*>(from.at) + from_start * size_of(from.dtype), runs);

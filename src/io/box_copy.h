@@ -26,8 +26,10 @@ BoxView box_view(uintptr_t at, DType dtype, const Box& box);
 
 /// The whole of a tensor of this shape.
 Box whole(const Shape& shape);
-/// Elements that both boxes hold; their ranks are equal.
-int64_t overlap(const Box& a, const Box& b);
+/// The box of elements that both boxes hold, empty if there are none; their ranks are equal.
+Box common(const Box& a, const Box& b);
+/// Whether the elements follow each other as box_view(at, dtype, box) has them.
+bool lies_in_file_order(const BoxView& view);
 
 /// Whether copy_box can turn the one type into the other: any float kind of 16 to 64 bits into any, else equal types.
 bool convertible(DType from, DType to);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -48,19 +49,16 @@ Checkpoint::Checkpoint(const std::string& path, int share, int shares) : path_(p
   int num_shards = 0;
   for (const FileRecord& record : manifest.files) {
     std::string file = fmt::format("{}/{}", path, record.name);
-    MappedFile bytes(file);
-    const bool is_shard = record.name.starts_with("shard-"), check = !is_shard || num_shards++ % shares == share;
-    if (check && hash128(bytes.data(), static_cast<size_t>(bytes.size())) != record.hash)
+    const bool shard = record.name.starts_with("shard-"), check = !shard || num_shards++ % shares == share;
+    std::string text = shard ? "" : read_file(file);
+    if (check && (shard ? FileReader(file).hash() : hash128(text)) != record.hash)
       throw DataError("{} is damaged: its bytes do not have the hash that {} gives", file, kManifest);
-    if (is_shard) {
+    if (shard)
       add_shard(record.name);
-    } else {
-      std::string text(reinterpret_cast<const char*>(bytes.data()), static_cast<size_t>(bytes.size()));
-      if (record.name == kState)
-        state_ = std::make_unique<nlohmann::json>(parse_json(text, file));
-      else
-        extra_.emplace(record.name, std::move(text));
-    }
+    else if (record.name == kState)
+      state_ = std::make_unique<nlohmann::json>(parse_json(text, file));
+    else
+      extra_.emplace(record.name, std::move(text));
   }
   if (!state_) throw DataError("{}/{}: no {} is listed", path, kManifest, kState);
   drop_copies();
@@ -120,9 +118,8 @@ std::string Checkpoint::extra(const std::string& name) const {
 }
 
 std::vector<std::string> Checkpoint::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, stored] : tensors_) names.push_back(name);
-  return names;
+  const auto names = std::views::keys(tensors_);
+  return {names.begin(), names.end()};
 }
 
 const Checkpoint::Stored& Checkpoint::at(const std::string& name) const {
@@ -134,8 +131,8 @@ const Checkpoint::Stored& Checkpoint::at(const std::string& name) const {
 Shape Checkpoint::shape(const std::string& name) const { return at(name).global; }
 
 void Checkpoint::check_names(std::span<const std::string> wanted) const {
-  std::set<std::string> rest;
-  for (const auto& [name, stored] : tensors_) rest.insert(name);
+  const auto names = std::views::keys(tensors_);
+  std::set<std::string> rest(names.begin(), names.end());
   std::vector<std::string> missing;
   for (const std::string& name : wanted) {
     if (!tensors_.contains(name)) missing.push_back(name);

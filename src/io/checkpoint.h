@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_lock.h"
 #include "io/safetensors.h"
 
 /// Checkpoints: DIR/step-00000120/ holds

@@ -21,10 +21,7 @@ std::string lock_path(const std::string& dir) {
 }
 
 FileRecord write_small(const std::string& folder, const std::string& name, const std::string& text) {
-  FileWriter out(fmt::format("{}/{}", folder, name));
-  out.write(text);
-  out.sync();
-  out.close();
+  write_synced(fmt::format("{}/{}", folder, name), text);
   return {name, static_cast<int64_t>(text.size()), hash128(text)};
 }
 

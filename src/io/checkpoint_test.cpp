@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -55,6 +56,15 @@ TEST_F(Checkpoints, RoundTrip) {
   EXPECT_TRUE(state.equals(checkpoint));
   state.set(121);
   EXPECT_FALSE(state.equals(checkpoint));
+}
+
+TEST_F(Checkpoints, AShardThatIsCutShortWhileItIsReadIsNamed) {
+  const CheckpointInfo info = save(1);
+  Checkpoint checkpoint(info.path);
+  const std::string shard = info.path + "/shard-00001-model-00001-of-00001.safetensors";
+  ASSERT_EQ(::truncate(shard.c_str(), file_size(shard) - 100), 0);
+  EXPECT_THAT(message_of<IoError>([&] { state.equals(checkpoint); }),
+              AllOf(HasSubstr(shard), HasSubstr("something has cut it short")));
 }
 
 TEST_F(Checkpoints, LayoutOfPyTorchsReader) {

@@ -17,13 +17,6 @@ JsonObject read_config(const std::string& dir) {
   return JsonObject::read(dir + "/config.json");
 }
 
-void write_synced(const std::string& path, std::string_view text) {
-  FileWriter out(path);
-  out.write(text);
-  out.sync();
-  out.close();
-}
-
 }  // namespace
 
 HfFolder::HfFolder(const std::string& dir) : dir_(dir), config_(read_config(dir)), tensors_(dir) {

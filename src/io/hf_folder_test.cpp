@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -116,6 +117,14 @@ TEST_F(HfFolders, PrefixesComeAndGo) {
   write();
   HfFolder both(path);
   EXPECT_THAT(message_of([&] { both.find("x", "transformer."); }), HasSubstr("both x and transformer.x"));
+}
+
+TEST_F(HfFolders, AFileThatIsCutShortWhileItIsReadIsNamed) {
+  write();
+  HfFolder folder(path);
+  ASSERT_EQ(::truncate((path + "/model.safetensors").c_str(), 100), 0);
+  EXPECT_THAT(message_of<IoError>([&] { folder.read(model.parts.front()); }),
+              AllOf(HasSubstr(path + "/model.safetensors"), HasSubstr("something has cut it short")));
 }
 
 TEST_F(HfFolders, BrokenFolders) {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,20 +20,24 @@ namespace chiron {
 /// One tensor of a file.
 struct StoredTensor {
   std::string name;
-  std::string type;                 ///< as the file spells it: "F32", "BF16", "I64", ...
-  std::optional<DType> dtype;       ///< absent: a type of the format that Chiron has no name for (BOOL, I8, F4, ...)
-  std::vector<int64_t> shape;       ///< {} is a scalar; sizes may be 0
-  const std::byte* data = nullptr;  ///< in the mapped file, not aligned
-  int64_t bytes = 0;
+  std::string type;                  ///< as the file spells it: "F32", "BF16", "I64", ...
+  std::optional<DType> dtype;        ///< absent: a type of the format that Chiron has no name for (BOOL, I8, F4, ...)
+  std::vector<int64_t> shape;        ///< {} is a scalar; sizes may be 0
+  const FileReader* file = nullptr;  ///< that holds it
+  int64_t at = 0, bytes = 0;         ///< where in the file, and how many
+
+  /// Bytes from .. from + n - 1 of it. IoError.
+  void read(int64_t from, void* to, int64_t n) const { file->read(at + from, to, static_cast<size_t>(n)); }
 };
 
 /// A file opened for reading. Opening checks all that the format promises and throws a DataError, with file and tensor,
-/// for what breaks it. Values are not looked at. Immutable, so any thread may read.
+/// for what breaks it. Values are not looked at. Immutable, so any thread may read. A file that is cut short while it
+/// is open is an IoError of the reads, which names it.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
 
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const { return file_->path(); }
   /// In order of their names.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   /// nullptr if the file has no tensor of this name.
@@ -50,10 +54,11 @@ class SafetensorsFile {
   int64_t read_overlap(const StatePart& part, const Shape& offset) const;
 
  private:
-  void parse(std::string_view header);
-  void check_layout();
+  /// `data`: where the tensors' bytes begin.
+  void parse(std::string_view header, int64_t data);
+  void check_layout(int64_t data) const;
 
-  MappedFile file_;
+  std::unique_ptr<const FileReader> file_;
   std::vector<StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -30,13 +30,9 @@ void check_tiles(const TensorToWrite& t) {
   for (size_t i = 0; i < t.parts.size(); ++i) {
     total += t.parts[i]->part.size.numel();
     for (size_t j = 0; j < i; ++j)
-      CHECK(overlap(t.parts[i]->part, t.parts[j]->part) == 0, "parts of {} overlap", t.name());
+      CHECK(common(t.parts[i]->part, t.parts[j]->part).size.numel() == 0, "parts of {} overlap", t.name());
   }
   CHECK(total == t.box.size.numel(), "parts of {} do not fill {}", t.name(), t.box.size.str());
-}
-
-bool lies_in_file_order(const BoxView& view) {
-  return view.step == box_view(view.at, view.dtype, view.box).step || view.box.size.numel() <= 1;
 }
 
 void write_data(FileWriter& out, const TensorToWrite& t, const Staging& staging) {

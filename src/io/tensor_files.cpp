@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <ranges>
 
 #include "base/error.h"
 #include "base/json_file.h"
@@ -83,9 +84,8 @@ void TensorFiles::read_index(const std::string& dir, const std::string& index) {
 }
 
 std::vector<std::string> TensorFiles::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, file] : tensors_) names.push_back(name);
-  return names;
+  const auto names = std::views::keys(tensors_);
+  return {names.begin(), names.end()};
 }
 
 const SafetensorsFile* TensorFiles::file_of(std::string_view name) const {
@@ -108,10 +108,7 @@ void write_tensor_files(const std::string& dir, std::span<const StatePart> parts
     write_one(in(dir, name), std::move(files[i]));
   }
   nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(weight_map)}};
-  FileWriter out(in(dir, kIndex));
-  out.write(index.dump(2) + "\n");
-  out.sync();
-  out.close();
+  write_synced(in(dir, kIndex), index.dump(2) + "\n");
 }
 
 }  // namespace chiron

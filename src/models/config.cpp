@@ -1,6 +1,11 @@
 #include "models/config.h"
 
+#include <fmt/ranges.h>
+
+#include <vector>
+
 #include "base/error.h"
+#include "models/families.h"
 #include "ops/attention/attention.h"
 
 namespace chiron {
@@ -24,7 +29,9 @@ void RopeConfig::describe(Schema& s) {
 
 void ModelConfig::describe(Schema& s) {
   constexpr int64_t kMaxSize = 1 << 20;
-  s.option("family", family, "Which architecture: GPT-2, or Llama 2 and 3.");
+  std::vector<std::string_view> titles;
+  for (const FamilyEntry* f : families()) titles.push_back(f->title);
+  s.option("family", family, fmt::format("Which architecture: {}.", fmt::join(titles, "; ")));
   s.option("num_layers", num_layers, "Number of transformer blocks.").at_least(1).at_most(10000);
   s.option("d_model", d_model, "Width of the residual stream.").at_least(1).at_most(kMaxSize);
   s.option("num_heads", num_heads, "Number of attention heads.").at_least(1).at_most(kMaxSize);
@@ -72,90 +79,28 @@ void ModelConfig::describe(Schema& s) {
 }
 
 void resolve(ModelConfig& c) {
-  bool gpt2 = c.family == Family::gpt2;
   if (c.num_kv_heads == 0) c.num_kv_heads = c.num_heads;
   if (c.head_dim == 0 && c.d_model % c.num_heads == 0) c.head_dim = c.d_model / c.num_heads;
-  if (c.d_ff == 0) c.d_ff = gpt2 ? 4 * c.d_model : (8 * c.d_model + 191) / 192 * 64;
-  for (double* p : {&c.embedding_dropout, &c.attention_dropout, &c.residual_dropout}) {
+  for (double* p : {&c.embedding_dropout, &c.attention_dropout, &c.residual_dropout})
     if (*p == ModelConfig::kAsDropout) *p = c.dropout;
-  }
-  if (c.activation == MlpActivation::family) c.activation = gpt2 ? MlpActivation::gelu_tanh : MlpActivation::silu;
-  if (gpt2) c.attention_bias = c.mlp_bias = true;
+  entry_of(c.family).fill_defaults(c);
 }
-
-namespace {
-
-void validate_gpt2(const ModelConfig& c) {
-  if (c.num_kv_heads != c.num_heads) {
-    throw ConfigError(
-        "model.num_kv_heads is {} and model.num_heads {}: gpt2 has one key and value head per head; leave "
-        "num_kv_heads out, or take model.family: llama",
-        c.num_kv_heads, c.num_heads);
-  }
-  if (c.head_dim * c.num_heads != c.d_model) {
-    throw ConfigError("model.head_dim is {}: with gpt2 it is model.d_model / model.num_heads = {} / {}; leave it out",
-                      c.head_dim, c.d_model, c.num_heads);
-  }
-  if (c.activation == MlpActivation::silu) {
-    throw ConfigError("model.activation is silu: gpt2 takes gelu_tanh or gelu_erf; silu belongs to llama");
-  }
-  if (c.sliding_window != 0) {
-    throw ConfigError("model.sliding_window is {}: gpt2 has none; take 0 or model.family: llama", c.sliding_window);
-  }
-  if (c.rope != RopeConfig{}) {
-    throw ConfigError(
-        "model.rope is given, but gpt2 has learned positions; leave model.rope out, or take "
-        "model.family: llama");
-  }
-}
-
-void validate_llama(const ModelConfig& c) {
-  if (c.head_dim % 2 != 0) {
-    throw ConfigError(
-        "model.head_dim is {} (model.d_model / model.num_heads unless given): rotary embedding turns pairs, "
-        "so it must be even; choose another model.num_heads or give model.head_dim",
-        c.head_dim);
-  }
-  if (c.activation != MlpActivation::silu) {
-    throw ConfigError("model.activation is {}: llama takes silu; the GELUs belong to gpt2",
-                      names_of(c.activation)[static_cast<size_t>(c.activation)]);
-  }
-  const RopeConfig& r = c.rope;
-  if (r.scaling == RopeType::none && r.factor != 1) {
-    throw ConfigError(
-        "model.rope.factor is {}, but model.rope.scaling: default stretches nothing; take factor 1, or "
-        "scaling linear or llama3",
-        r.factor);
-  }
-  if (r.scaling == RopeType::llama3 &&
-      static_cast<float>(r.low_freq_factor) >= static_cast<float>(r.high_freq_factor)) {
-    throw ConfigError(
-        "model.rope.low_freq_factor is {} and model.rope.high_freq_factor {}: the low one must be the "
-        "smaller",
-        r.low_freq_factor, r.high_freq_factor);
-  }
-}
-
-}  // namespace
 
 void validate(const ModelConfig& c) {
-  if (c.head_dim == 0) {
+  entry_of(c.family).check(c);
+  if (c.head_dim == 0)
     throw ConfigError(
-        "model.num_heads {} does not divide model.d_model {}: choose sizes that divide, or (llama) give "
-        "model.head_dim",
+        "model.num_heads {} does not divide model.d_model {}: choose sizes that divide, or give model.head_dim",
         c.num_heads, c.d_model);
-  }
-  if (c.head_dim > kMaxHeadDim) {
+  if (c.head_dim > kMaxHeadDim)
     throw ConfigError(
         "model.head_dim is {} (model.d_model / model.num_heads unless given): at most {}; take more heads", c.head_dim,
         kMaxHeadDim);
-  }
-  if (c.num_heads % c.num_kv_heads != 0) {
+  if (c.num_heads % c.num_kv_heads != 0)
     throw ConfigError(
         "model.num_kv_heads {} does not divide model.num_heads {}: each key and value head serves equally "
         "many heads",
         c.num_kv_heads, c.num_heads);
-  }
   struct Named {
     const char* name;
     double value;
@@ -163,12 +108,30 @@ void validate(const ModelConfig& c) {
   for (auto [name, value] :
        {Named{"embedding_dropout", c.embedding_dropout}, Named{"attention_dropout", c.attention_dropout},
         Named{"residual_dropout", c.residual_dropout}}) {
-    if (value < 0) {
+    if (value < 0)
       throw ConfigError("model.{} is {}: allowed are probabilities from 0 to below 1, and -1 for that of model.dropout",
                         name, value);
-    }
   }
-  c.family == Family::gpt2 ? validate_gpt2(c) : validate_llama(c);
+}
+
+std::string why_without_effect(const ModelConfig& c, std::string_view option) {
+  const FamilyEntry& f = entry_of(c.family);
+  return f.without_effect ? f.without_effect(c, option) : "";
+}
+
+void validate_tensor_parallel(const ModelConfig& c, int tp) {
+  auto fits = [&](int64_t n) {
+    return c.num_heads % n == 0 && c.d_ff % n == 0 && (c.num_kv_heads % n == 0 || n % c.num_kv_heads == 0);
+  };
+  if (fits(tp)) return;
+  std::vector<int64_t> would_do;
+  for (int64_t n = 1; n <= c.num_heads; ++n)
+    if (fits(n)) would_do.push_back(n);
+  throw ConfigError(
+      "tensor parallelism over {} ranks (parallel.tp): that must divide model.num_heads {} and model.d_ff {}, and "
+      "divide "
+      "model.num_kv_heads {} or be a multiple of it; what would do: {}",
+      tp, c.num_heads, c.d_ff, c.num_kv_heads, fmt::join(would_do, ", "));
 }
 
 }  // namespace chiron

@@ -32,7 +32,7 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
-/// All that defines a GPT-2 or Llama 2/3 model. Sizes of 0 and the like stand for a default until resolve() replaces
+/// All that defines a model. Sizes of 0 and the like stand for a default until resolve() replaces
 /// them; after it, everything but vocab_size (which may wait for the data) is explicit.
 struct ModelConfig {
   Family family = Family::gpt2;
@@ -56,11 +56,17 @@ struct ModelConfig {
 };
 
 /// Replaces every default that stands for another option: num_kv_heads = num_heads, head_dim = d_model / num_heads,
-/// d_ff = 4 d_model (gpt2) or 8/3 d_model rounded up to a multiple of 64 (llama), the separate dropouts, the family's
-/// activation, gpt2's biases. max_seq_len and vocab_size are left to those who know the training and the data.
+/// the separate dropouts, and what is the family's own. max_seq_len and vocab_size are left to those who know the
+/// training and the data.
 void resolve(ModelConfig& config);
 
 /// Throws ConfigError if options of a resolved config contradict each other or the family.
 void validate(const ModelConfig& config);
+
+/// Why an option such as "rope.theta", given with this config's value, would have no effect with its family, and what
+/// to do; empty if it has one.
+std::string why_without_effect(const ModelConfig& config, std::string_view option);
+/// Throws ConfigError, which says how many ranks would do, if `tp` of them cannot share out heads and MLP.
+void validate_tensor_parallel(const ModelConfig& config, int tp);
 
 }  // namespace chiron

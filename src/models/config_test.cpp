@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
+#include "models/families.h"
 
 namespace chiron {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 ModelConfig llama() {
@@ -58,10 +60,35 @@ TEST(ModelConfig, DefaultsAreResolved) {
   EXPECT_EQ(twice, l);
 }
 
+TEST(Families, EachHasAnEntryOfItsOwn) {
+  ASSERT_EQ(families().size(), names_of(Family{}).size());
+  for (size_t i = 0; i < families().size(); ++i) {
+    const auto family = static_cast<Family>(i);
+    EXPECT_EQ(families()[i], &entry_of(family));
+    EXPECT_EQ(families()[i]->family, family);
+  }
+  EXPECT_THROW(entry_of(static_cast<Family>(families().size())), Bug);
+}
+
+TEST(Families, SayWhichOptionsHaveNoEffect) {
+  ModelConfig c;
+  c.attention_bias = true;
+  c.rope.theta = 5;
+  EXPECT_EQ(why_without_effect(c, "attention_bias"), "");
+  EXPECT_THAT(why_without_effect(c, "mlp_bias"), HasSubstr("gpt2 always has biases"));
+  EXPECT_THAT(why_without_effect(c, "rope.factor"), HasSubstr("no rotary embedding"));
+  EXPECT_EQ(why_without_effect(c, "d_model"), "");
+  c.family = Family::llama;
+  EXPECT_EQ(why_without_effect(c, "mlp_bias") + why_without_effect(c, "rope.factor"), "");
+}
+
 TEST(ModelConfig, ContradictionsAreNamedWithValues) {
   ModelConfig c;
   c.num_heads = 5;
-  EXPECT_THAT(error_of(c), HasSubstr("model.num_heads 5 does not divide model.d_model 384"));
+  EXPECT_THAT(error_of(c), EndsWith("model.num_heads 5 does not divide model.d_model 384: choose sizes that divide"));
+  c.family = Family::llama;
+  EXPECT_THAT(error_of(c),
+              HasSubstr("does not divide model.d_model 384: choose sizes that divide, or give model.head"));
   c = llama();
   c.num_kv_heads = 4;
   EXPECT_THAT(error_of(c), HasSubstr("model.num_kv_heads 4 does not divide model.num_heads 6"));

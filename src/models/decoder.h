@@ -48,11 +48,9 @@ class Decoder : public Model {
 
   const Block& block(Unit u) const { return blocks_[static_cast<size_t>(u - 1)]; }
 
-  /// A table of the vocabulary, padded in memory.
-  Param vocabulary_table(Unit u, const std::string& name) {
-    Param p = matrix(u, {{name, config().vocab_size}}, config().d_model, config().init_std, Split::column);
-    params_[static_cast<size_t>(p)].shape[0] = padded_vocab();
-    return p;
+  /// The embedding's weight.
+  void make_token_table(const std::string& name) {
+    embedding_.tokens = vocabulary_table(0, name, config().d_model, config().init_std);
   }
   /// The head's weight: the embedding's, or one of its own.
   void make_head_weight(const std::string& name) {
@@ -63,7 +61,7 @@ class Decoder : public Model {
       spec.tied_to = embedding_.tokens;
       head_.w = add(spec);
     } else {
-      head_.w = vocabulary_table(head(), name);
+      head_.w = vocabulary_table(head(), name, config().d_model, config().init_std);
     }
   }
 

@@ -11,8 +11,6 @@
 namespace chiron {
 namespace {
 
-std::array<const FamilyEntry*, 2> families() { return {&gpt2_family(), &llama_family()}; }
-
 /// The model under its key in a configuration, as messages name it.
 struct Named {
   ModelConfig model;
@@ -37,10 +35,20 @@ std::string in_words_of(const JsonObject& json, std::span<const hf::Key> keys, s
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const ModelSetup& setup) {
+std::span<const FamilyEntry* const> families() {
+  static const std::array entries = {&gpt2_family(), &llama_family()};
+  return entries;
+}
+
+const FamilyEntry& entry_of(Family family) {
   for (const FamilyEntry* f : families())
-    if (f->family == setup.config.family) return f->make(setup);
-  throw Bug("model family {} has no entry", static_cast<int>(setup.config.family));
+    if (f->family == family) return *f;
+  throw Bug("model family {} has no entry", static_cast<int>(family));
+}
+
+std::unique_ptr<Model> make_model(const ModelSetup& setup) {
+  validate_tensor_parallel(setup.config, setup.tp);
+  return entry_of(setup.config.family).make(setup);
 }
 
 ModelConfig config_from_hf(const JsonObject& json) {

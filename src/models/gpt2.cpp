@@ -90,7 +90,7 @@ class Gpt2 final : public Decoder<Block> {
     const ModelConfig& m = config();
     const int64_t C = m.d_model, F = m.d_ff, H = m.num_heads / setup.tp, D = m.head_dim;
     const auto dropped = [](double p, uint32_t op) { return DropoutLayer{static_cast<float>(p), op}; };
-    embedding_.tokens = vocabulary_table(0, "transformer.wte.weight");
+    make_token_table("transformer.wte.weight");
     embedding_.positions = matrix(0, {{"transformer.wpe.weight", m.max_seq_len}}, C, m.init_std);
     embedding_.drop = dropped(m.embedding_dropout, kEmbeddingDraw);
 
@@ -119,8 +119,9 @@ class Gpt2 final : public Decoder<Block> {
     }
     head_.norm = norm(head(), "transformer.ln_f");
     make_head_weight("lm_head.weight");
-    block_slots_ = {{"h1", C, LayerNorm::kStatCols}, {"qkv", 3 * H * D},   {"att", H * D, H},    {"x2", C},
-                    {"h2", C, LayerNorm::kStatCols}, {"fc", F / setup.tp}, {"act", F / setup.tp}};
+    block_slots_ = {
+        {"h1", C, LayerNorm::kStatCols}, {"qkv", 3 * H * D, 0, true},   {"att", H * D, H, true},       {"x2", C},
+        {"h2", C, LayerNorm::kStatCols}, {"fc", F / setup.tp, 0, true}, {"act", F / setup.tp, 0, true}};
   }
 
   nlohmann::json hf_config() const override {
@@ -165,6 +166,43 @@ class Gpt2 final : public Decoder<Block> {
     l.b = vector(u, {{name + ".bias", out}}, Init::zeros, l.split);
   }
 };
+
+void fill_defaults(ModelConfig& c) {
+  if (c.d_ff == 0) c.d_ff = 4 * c.d_model;
+  if (c.activation == MlpActivation::family) c.activation = MlpActivation::gelu_tanh;
+  c.attention_bias = c.mlp_bias = true;
+}
+
+void check(const ModelConfig& c) {
+  if (c.num_kv_heads != c.num_heads)
+    throw ConfigError(
+        "model.num_kv_heads is {} and model.num_heads {}: gpt2 has one key and value head per head; leave "
+        "num_kv_heads out, or take model.family: llama",
+        c.num_kv_heads, c.num_heads);
+  if (c.d_model % c.num_heads != 0)
+    throw ConfigError("model.num_heads {} does not divide model.d_model {}: choose sizes that divide", c.num_heads,
+                      c.d_model);
+  if (c.head_dim * c.num_heads != c.d_model)
+    throw ConfigError("model.head_dim is {}: with gpt2 it is model.d_model / model.num_heads = {} / {}; leave it out",
+                      c.head_dim, c.d_model, c.num_heads);
+  if (c.activation == MlpActivation::silu)
+    throw ConfigError("model.activation is silu: gpt2 takes gelu_tanh or gelu_erf; silu belongs to llama");
+  if (c.sliding_window != 0)
+    throw ConfigError("model.sliding_window is {}: gpt2 has none; take 0 or model.family: llama", c.sliding_window);
+  if (c.rope != RopeConfig{})
+    throw ConfigError(
+        "model.rope is given, but gpt2 has learned positions; leave model.rope out, or take "
+        "model.family: llama");
+}
+
+/// For the rope of a dump, which names all options, that is the default's.
+std::string without_effect(const ModelConfig& c, std::string_view option) {
+  const bool no_bias = (option == "attention_bias" && !c.attention_bias) || (option == "mlp_bias" && !c.mlp_bias);
+  if (no_bias) return "false: gpt2 always has biases; leave it out";
+  if (option.starts_with("rope.") && c.rope != RopeConfig{})
+    return "gpt2 has learned positions and no rotary embedding; leave it out, or take model.family: llama";
+  return "";
+}
 
 constexpr hf::Key kKeys[] = {{"vocab_size", "vocab_size"},
                              {"max_seq_len", "n_positions"},
@@ -216,9 +254,16 @@ ModelConfig read_config(const JsonObject& json) {
 
 const FamilyEntry& gpt2_family() {
   static const FamilyEntry entry{
-      Family::gpt2,      "gpt2",
-      "GPT2LMHeadModel", kKeys,
-      read_config,       [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Gpt2>(s); }};
+      .family = Family::gpt2,
+      .title = "GPT-2",
+      .model_type = "gpt2",
+      .architecture = "GPT2LMHeadModel",
+      .keys = kKeys,
+      .fill_defaults = fill_defaults,
+      .check = check,
+      .without_effect = without_effect,
+      .read_config = read_config,
+      .make = [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Gpt2>(s); }};
   return entry;
 }
 

@@ -100,7 +100,7 @@ class Llama final : public Decoder<Block> {
   explicit Llama(const ModelSetup& setup) : Decoder(setup) {
     const ModelConfig& m = config();
     const int64_t C = m.d_model, F = m.d_ff, D = m.head_dim, H = m.num_heads, K = m.num_kv_heads;
-    embedding_.tokens = vocabulary_table(0, "model.embed_tokens.weight");
+    make_token_table("model.embed_tokens.weight");
     embedding_.drop = {static_cast<float>(m.embedding_dropout), kEmbeddingDraw};
     const Param inv_freq = rotary_table();
 
@@ -111,8 +111,8 @@ class Llama final : public Decoder<Block> {
                         mlp = layer + "mlp.";
       Block b;
       b.n1 = norm(u, layer + "input_layernorm.weight");
-      linear(b.wqkv, u, {{self + "q_proj", H * D}, {self + "k_proj", K * D}, {self + "v_proj", K * D}}, C, m.init_std,
-             m.attention_bias);
+      auto kv = [&](const char* name) { return Piece{.name = self + name, .rows = K * D, .holders = kv_holders()}; };
+      linear(b.wqkv, u, {{self + "q_proj", H * D}, kv("k_proj"), kv("v_proj")}, C, m.init_std, m.attention_bias);
       linear(b.wo.linear, u, {{self + "o_proj", C}}, H * D, out_std, m.attention_bias);
       b.n2 = norm(u, layer + "post_attention_layernorm.weight");
       linear(b.wgu, u, {{mlp + "gate_proj", F}, {mlp + "up_proj", F}}, C, m.init_std, m.mlp_bias);
@@ -131,8 +131,10 @@ class Llama final : public Decoder<Block> {
     head_.norm = norm(head(), "model.norm.weight");
     make_head_weight("lm_head.weight");
     const Attention& a = blocks_.front().attn;
-    block_slots_ = {{"h1", C, RmsNorm::kStatCols}, {"qkv", a.qkv_width()},   {"att", a.q_width(), a.heads}, {"x2", C},
-                    {"h2", C, RmsNorm::kStatCols}, {"gu", 2 * F / setup.tp}, {"act", F / setup.tp}};
+    block_slots_ = {{"h1", C, RmsNorm::kStatCols},       {"qkv", a.qkv_width(), 0, true},
+                    {"att", a.q_width(), a.heads, true}, {"x2", C},
+                    {"h2", C, RmsNorm::kStatCols},       {"gu", 2 * F / setup.tp, 0, true},
+                    {"act", F / setup.tp, 0, true}};
   }
 
   nlohmann::json hf_config() const override;
@@ -215,6 +217,35 @@ nlohmann::json Llama::hf_config() const {
 void require_whole_rotation(const JsonObject& json) {
   constexpr const char* kKey = "partial_rotary_factor";
   if (const double share = json.number(kKey, 1); share != 1) hf::refuse(json, kKey, fmt::format("{}", share), "1");
+}
+
+void fill_defaults(ModelConfig& c) {
+  if (c.d_ff == 0) c.d_ff = (8 * c.d_model + 191) / 192 * 64;  // 8/3 d_model
+  if (c.activation == MlpActivation::family) c.activation = MlpActivation::silu;
+}
+
+void check(const ModelConfig& c) {
+  if (c.head_dim % 2 != 0)
+    throw ConfigError(
+        "model.head_dim is {} (model.d_model / model.num_heads unless given): rotary embedding turns pairs, "
+        "so it must be even; choose another model.num_heads or give model.head_dim",
+        c.head_dim);
+  if (c.activation != MlpActivation::silu)
+    throw ConfigError("model.activation is {}: llama takes silu; the GELUs belong to gpt2",
+                      names_of(c.activation)[static_cast<size_t>(c.activation)]);
+  const RopeConfig& r = c.rope;
+  if (r.scaling == RopeType::none && r.factor != 1)
+    throw ConfigError(
+        "model.rope.factor is {}, but model.rope.scaling: default stretches nothing; take factor 1, or "
+        "scaling linear or llama3",
+        r.factor);
+  if (r.scaling == RopeType::llama3 &&
+      static_cast<float>(r.low_freq_factor) >= static_cast<float>(r.high_freq_factor)) {
+    throw ConfigError(
+        "model.rope.low_freq_factor is {} and model.rope.high_freq_factor {}: the low one must be the "
+        "smaller",
+        r.low_freq_factor, r.high_freq_factor);
+  }
 }
 
 constexpr hf::Key kKeys[] = {{"vocab_size", "vocab_size"},
@@ -321,9 +352,15 @@ ModelConfig read_config(const JsonObject& json) {
 
 const FamilyEntry& llama_family() {
   static const FamilyEntry entry{
-      Family::llama,      "llama",
-      "LlamaForCausalLM", kKeys,
-      read_config,        [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Llama>(s); }};
+      .family = Family::llama,
+      .title = "Llama 2 and 3",
+      .model_type = "llama",
+      .architecture = "LlamaForCausalLM",
+      .keys = kKeys,
+      .fill_defaults = fill_defaults,
+      .check = check,
+      .read_config = read_config,
+      .make = [](const ModelSetup& s) -> std::unique_ptr<Model> { return std::make_unique<Llama>(s); }};
   return entry;
 }
 

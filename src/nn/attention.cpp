@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "nn/kv_cache.h"
+#include "ops/residual/residual.h"
 
 namespace chiron {
 namespace {
@@ -15,46 +16,110 @@ void append(Ctx& c, Tensor cache, Rows rows, const Batch& batch) {
   }
 }
 
-}  // namespace
-
-AttentionShape Attention::shape(const Batch& batch) const {
-  AttentionShape shape;
-  shape.sequences = batch.sequences;
-  shape.q_length = shape.k_length = batch.length;
-  shape.heads = heads;
-  shape.kv_heads = kv_heads;
-  shape.head_dim = head_dim;
-  shape.scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
-  shape.window = window;
-  shape.starts = batch.starts;
-  return shape;
+/// Calls f(row in rank order, row in sequence order, rows) for each chunk of a batch's sequences over the context
+/// ranks.
+template <class F>
+void for_each_chunk(const Ctx& c, const Batch& batch, F&& f) {
+  const int64_t ranks = c.cp.size(), rows = batch.length / 2;
+  int64_t from = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    for (const int64_t chunk : {rank, 2 * ranks - 1 - rank})
+      for (int64_t sequence = 0; sequence < batch.sequences; ++sequence, from += rows)
+        f(from, (sequence * 2 * ranks + chunk) * rows, rows);
 }
 
-AttentionDropout Attention::draws(const Ctx& c, const Batch& batch) const {
-  if (c.mode != Mode::train) return {};
-  return {dropout, c.random(random_op), batch.index, c.tp.rank() * heads};
+}  // namespace
+
+Attention::Queries Attention::run(const Ctx& c, const Batch& batch, int number) const {
+  const int64_t ranks = c.cp.size(), length = batch.length / num_runs(c), rows = batch.sequences * length;
+  const int64_t chunk = number == 0 ? c.cp.rank() : 2 * ranks - 1 - c.cp.rank();
+  Queries queries{number * rows, (number + 1) * rows, {}, {}};
+  auto part = [&](View all) { return all.present() ? all.slice(queries.begin, queries.end) : all; };
+  queries.shape = {.sequences = batch.sequences,
+                   .q_length = length,
+                   .k_length = (chunk + 1) * length,
+                   .heads = heads,
+                   .kv_heads = kv_heads,
+                   .head_dim = head_dim,
+                   .scale = 1.0f / std::sqrt(static_cast<float>(head_dim)),
+                   .window = window,
+                   .q_offset = chunk * length,
+                   .starts = part(batch.starts),
+                   .k_stride = ranks * batch.length};
+  if (c.mode == Mode::train) queries.draws = {dropout, c.random(random_op), part(batch.index), c.tp.rank() * heads};
+  return queries;
+}
+
+Rows Attention::gather_keys(Ctx& c, Tensor qkv, const Batch& batch) const {
+  const int64_t ranks = c.cp.size(), rows = qkv.rows();
+  if (ranks == 1) return keys(qkv);
+  Tensor whole = c.scratch({ranks * rows, 2 * kv_width()});
+  Scope scope(c.temp);
+  Tensor parts = c.scratch(whole.shape), own = parts.slice(c.cp.rank() * rows, (c.cp.rank() + 1) * rows);
+  c.s.copy(own, keys(qkv));
+  c.cp.all_gather(c.s, parts, own);
+  for_each_chunk(c, batch, [&](int64_t part, int64_t at, int64_t n) {
+    c.s.copy(whole.slice(at, at + n), parts.slice(part, part + n));
+  });
+  return whole;
+}
+
+void Attention::return_keys(Ctx& c, Tensor dqkv, Tensor dkeys, const Batch& batch) const {
+  const int64_t rows = dqkv.rows();
+  Tensor parts = c.scratch(dkeys.shape), own = parts.slice(c.cp.rank() * rows, (c.cp.rank() + 1) * rows);
+  for_each_chunk(c, batch, [&](int64_t part, int64_t at, int64_t n) {
+    c.s.copy(parts.slice(part, part + n), dkeys.slice(at, at + n));
+  });
+  c.cp.reduce_scatter(c.s, own, parts, Reduce::sum);
+  const Rows to = keys(dqkv);
+  for (int64_t r = 0; r < rows; ++r) c.s.copy({to.slice(r, r + 1).at, to.dtype, {to.cols}}, own.slice(r, r + 1));
 }
 
 void Attention::forward(Ctx& c, Slot& o, Tensor qkv, const Batch& batch) const {
-  AttentionShape shape = this->shape(batch);
   if (!c.cache) {
-    attention(c.s, o.value, o.stat, q(qkv), k(qkv), v(qkv), shape, draws(c, batch), c.temp);
+    Scope scope(c.temp);
+    const Rows keys = gather_keys(c, qkv, batch);
+    for (int i = 0; i < num_runs(c); ++i) {
+      const Queries at = run(c, batch, i);
+      attention(c.s, Rows(o.value).slice(at.begin, at.end), o.stat.slice(at.begin, at.end),
+                q(qkv).slice(at.begin, at.end), k(keys), v(keys), at.shape, at.draws, c.temp);
+    }
     return;
   }
   int block = c.at - 1;
-  Tensor keys = c.cache->keys(block), values = c.cache->values(block);
-  append(c, keys, k(qkv), batch);
-  append(c, values, v(qkv), batch);
+  Tensor cached_keys = c.cache->keys(block), values = c.cache->values(block);
+  append(c, cached_keys, k(keys(qkv)), batch);
+  append(c, values, v(keys(qkv)), batch);
+  AttentionShape shape = run(c, batch, 0).shape;
   shape.q_offset = c.cache->length();
   shape.k_length = c.cache->length() + batch.length;
   shape.k_stride = c.cache->capacity();
-  attention(c.s, o.value, o.stat, q(qkv), keys, values, shape, {}, c.temp);
+  attention(c.s, o.value, o.stat, q(qkv), cached_keys, values, shape, {}, c.temp);
 }
 
 Tensor Attention::backward(Ctx& c, View d_o, Tensor qkv, const Slot& o, const Batch& batch) const {
   Tensor dqkv = c.scratch(qkv.shape);
-  attention_backward(c.s, q(dqkv), k(dqkv), v(dqkv), d_o, q(qkv), k(qkv), v(qkv), o.value, o.stat, shape(batch),
-                     draws(c, batch), c.temp);
+  Scope scope(c.temp);
+  const Rows keys = gather_keys(c, qkv, batch);
+  const bool cut = c.cp.size() > 1;
+  Tensor sum;  // of dk | dv over the runs, each of which writes those of the keys that it sees
+  for (int i = 0; i < num_runs(c); ++i) {
+    const Queries at = run(c, batch, i);
+    auto part = [&](const Rows& all) { return all.slice(at.begin, at.end); };
+    Tensor fresh;
+    if (cut) {
+      fresh = c.scratch({keys.rows, keys.cols});
+      c.s.fill_zero(fresh);
+    }
+    const Rows dkeys = cut ? fresh : this->keys(dqkv);
+    attention_backward(c.s, part(q(dqkv)), k(dkeys), v(dkeys), part(d_o), part(q(qkv)), k(keys), v(keys), part(o.value),
+                       View(o.stat).slice(at.begin, at.end), at.shape, at.draws, c.temp);
+    if (i == 0)
+      sum = fresh;
+    else
+      add(c.s, sum, sum, fresh);
+  }
+  if (cut) return_keys(c, dqkv, sum, batch);
   return dqkv;
 }
 

@@ -19,6 +19,8 @@ struct Rope {
 };
 
 /// Causal attention on qkv = (q | k | v), (T, (heads + 2 kv_heads) * head_dim). Heads are cut over the tensor axis.
+/// Over context ranks, keys and values of whole sequences are gathered, and their gradients summed where they came
+/// from.
 struct Attention {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;  ///< of this rank
   int64_t window = 0;
@@ -34,11 +36,22 @@ struct Attention {
   Tensor backward(Ctx& c, View d_o, Tensor qkv, const Slot& o, const Batch& batch) const;
 
  private:
-  AttentionShape shape(const Batch& batch) const;
-  AttentionDropout draws(const Ctx& c, const Batch& batch) const;
+  /// Rows [begin, end) of a batch: queries that stand side by side in their sequences, and what they see.
+  struct Queries {
+    int64_t begin, end;
+    AttentionShape shape;
+    AttentionDropout draws;
+  };
+  static int num_runs(const Ctx& c) { return c.cp.size() > 1 ? 2 : 1; }
+  Queries run(const Ctx& c, const Batch& batch, int number) const;
+  /// (k | v) of every token of the batch's sequences, sequence by sequence; on the scratch stack if gathered.
+  Rows gather_keys(Ctx& c, Tensor qkv, const Batch& batch) const;
+  /// Columns k | v of dqkv <- the sum over context ranks of dkeys, which is laid out as gather_keys() is.
+  void return_keys(Ctx& c, Tensor dqkv, Tensor dkeys, const Batch& batch) const;
   Rows q(Tensor qkv) const { return Rows(qkv).columns(0, q_width()); }
-  Rows k(Tensor qkv) const { return Rows(qkv).columns(q_width(), kv_width()); }
-  Rows v(Tensor qkv) const { return Rows(qkv).columns(q_width() + kv_width(), kv_width()); }
+  Rows keys(Tensor qkv) const { return Rows(qkv).columns(q_width(), 2 * kv_width()); }
+  Rows k(const Rows& keys) const { return keys.columns(0, kv_width()); }
+  Rows v(const Rows& keys) const { return keys.columns(kv_width(), kv_width()); }
 };
 
 }  // namespace chiron

@@ -1,7 +1,9 @@
 #pragma once
 
-#include <functional>
+#include <cstddef>
+#include <new>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -21,19 +23,32 @@ enum class Mode : uint8_t {
   evaluate,  ///< nothing is kept
 };
 
-/// Weight gradients that wait for their own action of the schedule (zero-bubble pipelines).
+/// Weight gradients that wait for their own action of the schedule (zero-bubble pipelines). Takes memory until it has
+/// held the most jobs that it ever holds, and none from then on.
 class WgradQueue {
  public:
-  void push(std::function<void()> job) { jobs_.push_back(std::move(job)); }
+  /// `job` is called without arguments, perhaps by a copy of it.
+  template <class F>
+  void push(const F& job) {
+    static_assert(std::is_trivially_copyable_v<F> && sizeof(F) <= kRoom && alignof(F) <= alignof(Job));
+    Job& to = jobs_.emplace_back();
+    new (to.room) F(job);
+    to.run = [](const std::byte* room) { (*std::launder(reinterpret_cast<const F*>(room)))(); };
+  }
   /// Runs the jobs in the order in which they came.
   void run() {
-    for (auto& job : jobs_) job();
+    for (const Job& job : jobs_) job.run(job.room);
     jobs_.clear();
   }
   bool empty() const { return jobs_.empty(); }
 
  private:
-  std::vector<std::function<void()>> jobs_;
+  static constexpr size_t kRoom = 160;  // two views, and what Ctx::wgrad adds
+  struct Job {
+    alignas(std::max_align_t) std::byte room[kRoom];
+    void (*run)(const std::byte* room);
+  };
+  std::vector<Job> jobs_;
 };
 
 /// Everything that layers work with, besides their arguments.
@@ -76,7 +91,7 @@ struct Ctx {
   Tensor scratch(Shape shape) { return temp.push(compute, shape); }
 
   /// A weight gradient: job(stream, dw, accum, temp), at once or when the schedule asks. Nothing if p is not trained.
-  /// What the job reads must come from hold().
+  /// What the job reads must come from hold(); its captures are few and trivially copyable.
   template <class F>
   void wgrad(Param p, F&& job) {
     if (p == kNoParam || !params.specs()[static_cast<size_t>(p)].trainable) return;

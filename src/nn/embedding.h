@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nn/ctx.h"
+#include "nn/tensor_rows.h"
 #include "ops/dropout/dropout.h"
 #include "ops/embedding/embedding.h"
 
@@ -12,7 +12,9 @@ struct DropoutLayer {
   uint32_t random_op = 0;
 
   bool acts(const Ctx& c) const { return p > 0 && c.mode == Mode::train; }
-  Dropout draws(const Ctx& c, const Batch& batch) const { return {p, c.random(random_op), batch.index, 0}; }
+  Dropout draws(const Ctx& c, const Batch& batch) const {
+    return {p, c.random(random_op), own_rows(c, batch.index), 0};
+  }
 };
 
 /// x = token embedding (+ learned position embedding), dropped out.
@@ -21,18 +23,22 @@ struct Embedding {
   DropoutLayer drop;
 
   void forward(Ctx& c, Tensor y, const Batch& batch) const {
+    Scope scope(c.temp);
     View w = c.weight(tokens);
-    embedding(c.s, y, Accum::overwrite, batch.tokens.ids, w, first_row(c, w));
-    if (c.tp.size() > 1) c.tp.all_reduce(c.s, y, Reduce::sum);
-    if (positions != kNoParam) embedding(c.s, y, Accum::add, batch.positions.ids, c.weight(positions), 0);
+    Tensor summand = summand_of(c, y);
+    embedding(c.s, summand, Accum::overwrite, batch.tokens.ids, w, first_row(c, w));
+    sum_rows(c, y, summand);
+    if (positions != kNoParam) embedding(c.s, y, Accum::add, own_rows(c, batch.positions.ids), c.weight(positions), 0);
     if (drop.acts(c)) dropout(c.s, y, y, {}, drop.draws(c, batch));
   }
 
   /// d is changed: the gradient behind the dropout.
   void backward(Ctx& c, Tensor d, const Batch& batch) const {
     if (drop.acts(c)) dropout_backward(c.s, d, d, drop.draws(c, batch));
-    scatter(c, tokens, d, batch.tokens, true);
-    scatter(c, positions, d, batch.positions, false);
+    Scope scope(c.temp);
+    const View all = all_rows(c, d, c.temp);
+    scatter(c, tokens, all, batch.tokens, true);
+    scatter(c, positions, all, batch.positions, false);
   }
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "nn/ctx.h"
 #include "nn/norm.h"
+#include "nn/tensor_rows.h"
 #include "ops/cross_entropy/cross_entropy.h"
 #include "ops/linear/linear.h"
 
@@ -35,7 +35,7 @@ struct Head {
   void logits(Ctx& c, Tensor out, View x) const {
     Scope scope(c.temp);
     Slot h = normed(c, x);
-    linear(c.s, out, h.value, c.weight(w), {}, {}, c.temp);
+    linear(c.s, out, all_rows(c, h.value, c.temp), c.weight(w), {}, {}, c.temp);
   }
 
  private:
@@ -49,28 +49,34 @@ struct Head {
 
   void losses(Ctx& c, View x, const Batch& batch, Tensor dx) const {
     Scope scope(c.temp);
-    const int64_t rows = x.rows();
     Slot h = normed(c, x);
-    Tensor dh = dx.present() ? c.scratch({rows, x.cols()}) : Tensor{};
+    const View all = all_rows(c, h.value, c.temp);
+    const int64_t rows = all.rows();
+    Tensor dh, summand;
+    if (dx.present()) {
+      dh = c.scratch({x.rows(), x.cols()});
+      summand = summand_of(c, dh);
+    }
     Tensor loss = c.temp.push(acc_dtype(c.compute), {rows});
     const int64_t step = chunk > 0 && chunk < rows ? chunk : rows;
     for (int64_t begin = 0; begin < rows; begin += step) {
       int64_t end = begin + step < rows ? begin + step : rows;
-      slice(c, View(h.value).slice(begin, end), batch.labels.slice(begin, end), loss.slice(begin, end),
-            dh.present() ? dh.slice(begin, end) : Tensor{});
+      slice(c, all.slice(begin, end), batch.labels.slice(begin, end), loss.slice(begin, end),
+            dx.present() ? summand.slice(begin, end) : Tensor{});
     }
     sum_losses(c.s, {reinterpret_cast<uintptr_t>(&c.scalars->sums[1]), DType::f32, {1}}, false, loss);
     if (!dx.present()) return;
+    sum_rows(c, dh, summand);
     c.s.fill_zero(dx);  // the norm's backward adds: nothing else feeds the last block's output
     norm.backward(c, dx, dh, x, h);
   }
 
-  /// Loss of some tokens, and their part of dW and dh.
+  /// Loss of some tokens, their part of dW, and dh, of which each tensor rank has a summand.
   void slice(Ctx& c, View h, View labels, Tensor loss, Tensor dh) const {
     Scope scope(c.temp);
     View weight = c.weight(w);
     const int64_t rows = h.rows(), padded = weight.shape[0];
-    CrossEntropyShape shape{vocab, c.tp.rank() * padded, label_smoothing};
+    const CrossEntropyShape shape{vocab, std::min(c.tp.rank() * padded, vocab), label_smoothing};
     Tensor logits = c.scratch({rows, padded});
     linear(c.s, logits, h, weight, {}, {}, c.temp);
     Rows valid = Rows(logits).columns(0, std::min(padded, vocab - shape.first));
@@ -87,7 +93,6 @@ struct Head {
     }
     if (!dh.present()) return;
     linear_backward_input(c.s, dh, Accum::overwrite, logits, weight, c.temp);
-    if (c.tp.size() > 1) c.tp.all_reduce(c.s, dh, Reduce::sum);
     Accum accum;
     Tensor dw = c.grad(w, accum);
     if (dw.present()) linear_backward_weight(c.s, dw, accum, logits, h, c.temp);

@@ -11,11 +11,9 @@ namespace {
 std::vector<Action> accumulation(const ScheduleShape& shape) {
   std::vector<Action> actions;
   for (int m = 0; m < shape.micros; ++m) {
-    for (int c = 0; c < shape.chunks; ++c) actions.push_back({Action::forward, m, c});
-    for (int c = shape.chunks - 1; c >= 0; --c) {
-      actions.push_back({Action::backward, m, c});
-      if (shape.split) actions.push_back({Action::weights, m, c});
-    }
+    actions.push_back({Action::forward, m});
+    actions.push_back({Action::backward, m});
+    if (shape.split) actions.push_back({Action::weights, m});
   }
   return actions;
 }

@@ -22,4 +22,12 @@ std::vector<UnitRange> cut_units(int units, int stages, int chunks) {
   return ranges;
 }
 
+std::vector<UnitRange> units_of_stage(int units, int stages, int chunks, int stage) {
+  if (stages == 1) chunks = 1;
+  const std::vector<UnitRange> parts = cut_units(units, stages, chunks);
+  std::vector<UnitRange> own;
+  for (int c = 0; c < chunks; ++c) own.push_back(parts[static_cast<size_t>(c * stages + stage)]);
+  return own;
+}
+
 }  // namespace chiron

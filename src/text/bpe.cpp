@@ -14,10 +14,6 @@ namespace chiron {
 
 namespace {
 
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
 bool is_ascii_space(char c) { return c == ' ' || (c >= 9 && c <= 13); }
 
 }  // namespace

@@ -20,6 +20,11 @@ struct BpeModel {
   std::vector<int32_t> added;       ///< special tokens: found in the text before it is split, never merged
 };
 
+/// A pair of neighbours as one number.
+inline uint64_t pair_key(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
 /// The token that ends a document.
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 

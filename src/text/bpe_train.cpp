@@ -16,10 +16,6 @@ constexpr size_t kLongestWord = 256;
 /// A pair that occurs once would be a token that is of no use anywhere else.
 constexpr int64_t kLeastCount = 2;
 
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
 struct Word {
   size_t begin;  // in the symbols of all words
   uint32_t size;

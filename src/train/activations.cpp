@@ -15,8 +15,7 @@ Activations from_word(const YamlNode& node, const Option& option) {
   if (node.text == "keep_all") return {};
   if (node.text == "keep_none") return {.kind = Activations::Kind::keep_none};
   const std::vector<std::string> words{"keep_all", "keep_none"};
-  std::string near = nearest(node.text, words);
-  option.fail(node, node.shown() + " is no choice" + (near.empty() ? "" : ": did you mean " + near + "?"));
+  option.fail(node, no_choice(node.shown(), node.text, words));
 }
 
 }  // namespace
@@ -32,24 +31,21 @@ Activations Activations::from_yaml(const YamlNode& node, const Option& option) {
     read.kind = Kind::every;
     std::string problem;
     auto number = value.is(Node::scalar) && !value.quoted ? parse_int(value.text, problem) : std::nullopt;
-    if (!number || *number < 1) {
+    if (!number || *number < 1)
       option.fail(value, "every: " + (problem.empty() ? value.shown() + " is no whole number >= 1" : problem));
-    }
     read.every = *number;
   } else if (key.text == "keep") {
     read.kind = Kind::keep;
     if (!value.is(Node::list)) option.fail(value, "keep: " + value.shown() + " stands where a list of slots belongs");
     for (const YamlNode& item : value.values) {
       if (!item.is(Node::scalar)) option.fail(item, "keep: " + item.shown() + " stands where a slot's name belongs");
-      if (std::find(read.slots.begin(), read.slots.end(), item.text) != read.slots.end()) {
+      if (std::find(read.slots.begin(), read.slots.end(), item.text) != read.slots.end())
         option.fail(item, "keep: " + item.text + " stands twice");
-      }
       read.slots.push_back(item.text);
     }
   } else {
     const std::vector<std::string> keys{"every", "keep"};
-    std::string near = nearest(key.text, keys);
-    option.fail(key, key.text + " is no choice" + (near.empty() ? "" : ": did you mean " + near + "?"));
+    option.fail(key, no_choice(key.text, key.text, keys));
   }
   return read;
 }

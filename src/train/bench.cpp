@@ -4,18 +4,20 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "data/loader.h"
 #include "data/synthetic.h"
 #include "ops/all_cases.h"
 #include "ops/gemm/gemm_blis.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/device_batch.h"
 #include "train/device_stream.h"
 #include "train/memory.h"
 #include "train/scalars.h"
 #include "train/setup.h"
+#include "train/sources.h"
 #include "train/weights.h"
 
 namespace chiron {
@@ -99,18 +101,23 @@ class Stopwatch final : public Trace {
     s_.record(*call.end);
   }
   /// Longest first. Waits for the stream.
-  std::vector<StepBench::Share> shares() {
-    std::map<std::string, StepBench::Share> sums;
+  Figures shares() {
+    struct Sum {
+      int64_t calls = 0;
+      double seconds = 0;
+    };
+    std::map<std::string, Sum> sums;
     for (const Call& call : calls_) {
-      auto& share = sums[call.op];
-      share.op = call.op;
-      ++share.calls;
-      share.seconds += s_.on_gpu() ? call.end->seconds_since(*call.begin) : call.seconds;
+      auto& sum = sums[call.op];
+      ++sum.calls;
+      sum.seconds += s_.on_gpu() ? call.end->seconds_since(*call.begin) : call.seconds;
     }
-    std::vector<StepBench::Share> list;
-    for (auto& [name, share] : sums) list.push_back(share);
-    std::ranges::sort(list, [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
-    return list;
+    std::vector<std::pair<std::string, Sum>> list(sums.begin(), sums.end());
+    std::ranges::sort(list, [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    Figures shares;
+    for (const auto& [op, sum] : list)
+      shares.push_back({{"op", op}, {"calls", sum.calls}, {"milliseconds", sum.seconds * 1e3}});
+    return shares;
   }
 
  private:
@@ -128,23 +135,23 @@ class Stopwatch final : public Trace {
 
 }  // namespace
 
-StepBench bench_step(const Options& options, int64_t steps, Log& log) {
+Figures bench_step(const Options& options, int64_t steps, Log& log, const BenchWatcher& watcher) {
   ThreadPool pool(static_cast<int>(options.run.threads));
   DeviceStream device = open_stream(options.run.device, pool, log);
   Stream& s = device.stream;
   s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
   if (!s.on_gpu() && compute_dtype(options) != DType::f32)
     throw ConfigError("bench step compares with float32 products: set training.use_amp: false");
-  const SyntheticOptions text{.vocab_size = std::max<int64_t>(8, options.model.vocab_size)};
-  const auto model = make_model(model_setup(options, text.vocab_size));
+  const auto model = make_model(model_setup(options, data_vocabulary(options)));
+  const SyntheticOptions text{.vocab_size = model->config().vocab_size};
   const Plan plan = make_plan(options, *model, s.device(), device.choices.get());
   check_memory(plan, options, *model, s.device(), log);
   tune_products(device, log);
-  Replicated params(s, model->params(), compute_dtype(options), StateKind::training);
-  initialize(s, params, 1);
   Mesh mesh = Mesh::single();
+  const auto params = make_store(s, model->params(), store_setup(options, *model, mesh));
+  initialize(s, *params, 1);
   Scalars scalars(s);
-  TrainStep step(*model, params, mesh, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
+  TrainStep step(*model, *params, mesh, step_setup(options, *model), Stacks::like(plan.stacks, s.device()),
                  scalars.device());
   const TrainingOptions& t = options.training;
   Loader loader(std::make_shared<SyntheticSource>(text),
@@ -165,43 +172,57 @@ StepBench bench_step(const Options& options, int64_t steps, Log& log) {
       s.sync();
     });
   };
-  StepBench result{.parameters = plan.parameters,
-                   .tokens_per_step = plan.tokens_per_step,
-                   .threads = pool.size(),
-                   .step_flops = plan.flops_per_token * static_cast<double>(plan.tokens_per_step)};
   Products products(s.on_gpu() ? std::vector<LinearProduct>{} : products_of(plan, t.gradient_accumulation),
                     pool.size());
-  result.product_flops = products.flops();
   constexpr int64_t kWarmup = 3;
   // BLIS's threads spin for a while after a product: the other side's turn comes when they sleep.
   constexpr auto kQuiet = std::chrono::milliseconds(100);
   int64_t n = 0;
+  watcher("warming up");
   for (; n < kWarmup; ++n) run(n);
   products.run();
   std::vector<double> step_times, product_times;
   for (int64_t i = 0; i < steps; ++i) {
+    watcher(fmt::format("step {} of {}", i + 1, steps));
     if (!s.on_gpu()) std::this_thread::sleep_for(kQuiet);
     run(n++);  // brings the caches into the state of a run of steps
     step_times.push_back(run(n++));
     product_times.push_back(seconds_of([&] { products.run(); }));
   }
-  result.step_seconds = median(step_times);
-  result.products_seconds = median(product_times);
+  const double seconds = median(step_times), of_products = median(product_times);
+  const auto tokens = static_cast<double>(plan.tokens_per_step);
+  Figures result = {{"parameters", plan.parameters},
+                    {"vocab_size", text.vocab_size},
+                    {"tokens_per_step", plan.tokens_per_step},
+                    {"threads", pool.size()},
+                    {"step_milliseconds", seconds * 1e3},
+                    {"tokens_per_second", tokens / seconds},
+                    {"tflop_per_second", plan.flops_per_token * tokens / seconds / 1e12}};
+  if (!s.on_gpu()) {
+    result["products_milliseconds"] = of_products * 1e3;
+    result["products_gflop_per_second"] = products.flops() / of_products / 1e9;
+    result["share_of_products"] = of_products / seconds;
+  }
   std::this_thread::sleep_for(kQuiet);
   Stopwatch watch(s);
   s.set_trace(&watch);
   run(n++);
-  result.ops = watch.shares();
+  result["ops"] = watch.shares();
   return result;
 }
 
-std::vector<OpBench> bench_ops(int threads) {
+Figures bench_ops(int threads, const BenchWatcher& watcher) {
   ThreadPool pool(threads);
   Stream s({}, pool);
-  std::vector<OpBench> results;
+  Figures results;
   for_each_op_case(CaseUse::bench, [&](const OpCase& c) {
+    watcher(c.op + ", " + c.name);
     const Timing t = time_case(c, DType::f32, s);
-    results.push_back({c.op, c.name, t.seconds, t.bytes / t.seconds / 1e9, t.flops / t.seconds / 1e9});
+    results.push_back({{"op", c.op},
+                       {"case", c.name},
+                       {"milliseconds", t.seconds * 1e3},
+                       {"gb_per_second", t.bytes / t.seconds / 1e9},
+                       {"gflop_per_second", t.flops / t.seconds / 1e9}});
   });
   return results;
 }

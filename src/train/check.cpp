@@ -5,6 +5,7 @@
 #include <map>
 
 #include "data/loader.h"
+#include "io/box_copy.h"
 #include "io/safetensors.h"
 #include "io/tensor_files.h"
 #include "train/device_batch.h"
@@ -46,12 +47,10 @@ class Dump {
     if (tensor.dtype != DType::i64 || shape.rank != 2 || shape.numel() == 0)
       throw DataError("{}: {} is {} {}, expected I64 of two dimensions, not empty", file_.path(), name, tensor.type,
                       shape.str());
-    std::vector<int32_t> out(static_cast<size_t>(shape.numel()));
-    for (size_t i = 0; i < out.size(); ++i) {
-      int64_t id;
-      std::memcpy(&id, tensor.data + i * sizeof id, sizeof id);
-      out[i] = static_cast<int32_t>(std::clamp<int64_t>(id, INT32_MIN, INT32_MAX));
-    }
+    std::vector<int64_t> stored(static_cast<size_t>(shape.numel()));
+    tensor.read(0, stored.data(), tensor.bytes);
+    std::vector<int32_t> out;
+    for (int64_t id : stored) out.push_back(static_cast<int32_t>(std::clamp<int64_t>(id, INT32_MIN, INT32_MAX)));
     return out;
   }
 
@@ -64,11 +63,6 @@ class Dump {
   }
 
  private:
-  static Box whole(const Shape& shape) {
-    Shape zero = shape;
-    std::fill(zero.dims.begin(), zero.dims.end(), 0);
-    return {zero, shape};
-  }
   const StoredTensor& at(const std::string& name) {
     asked_.insert(std::ranges::lower_bound(asked_, name), name);
     return file_.at(name);
@@ -92,15 +86,7 @@ std::map<std::string, Whole> gather(Stream& s, const std::vector<StatePart>& par
     all[part.name].shape = part.global;
     Values& to = all[part.name].values;
     to.resize(static_cast<size_t>(part.global.numel()));
-    const int64_t cols = part.global[part.global.rank - 1];
-    const int64_t row0 = part.global.rank == 2 ? part.part.offset[0] : 0;
-    const int64_t col0 = part.part.offset[part.global.rank - 1];
-    const auto* from = part.data.data<float>();
-    for (int64_t r = 0; r < part.data.rows; ++r)
-      for (int64_t c = 0; c < part.data.cols; ++c) {
-        const int64_t at = part.transposed ? (row0 + c) * cols + col0 + r : (row0 + r) * cols + col0 + c;
-        to[static_cast<size_t>(at)] = from[r * part.data.ld + c];
-      }
+    copy_box(box_view(reinterpret_cast<uintptr_t>(to.data()), DType::f32, whole(part.global)), box_view(part));
   }
   return all;
 }

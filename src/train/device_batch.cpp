@@ -27,7 +27,8 @@ DeviceBatches::DeviceBatches(Device device, const LoaderOptions& options) {
   batches_.resize(static_cast<size_t>(options.micros));
   if (device.kind == DeviceKind::cpu) return;
   auto lay_out = [&](Stack& stack) {
-    for (Batch& batch : batches_) batch = push_batch(stack, options.sequences, options.length, options.document_mask);
+    for (Batch& batch : batches_)
+      batch = push_batch(stack, options.sequences, options.rank_length(), options.document_mask);
     return stack.peak();
   };
   Stack dry = Stack::dry();

@@ -56,8 +56,8 @@ Evaluation evaluate_model(Stream& s, const SavedModel& m, const Loader& loader) 
   TrainStep planned = make(std::nullopt);
   Stream dry = Stream::dry_like(s);
   Stack tokens = Stack::dry(7);
-  planned.evaluate(
-      dry, push_batch(tokens, loader.options().sequences, loader.options().length, loader.options().document_mask));
+  planned.evaluate(dry, push_batch(tokens, loader.options().sequences, loader.options().rank_length(),
+                                   loader.options().document_mask));
   TrainStep step = make(Stacks::like(std::move(planned).take_stacks(), s.device()));
   return *evaluate(s, step, scalars, batches, loader, 0, mesh);
 }

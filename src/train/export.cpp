@@ -22,7 +22,7 @@ void export_model(const SavedModel& m, const std::string& to) {
       generation["bos_token_id"] = generation["eos_token_id"] = *end;
     }
   }
-  write_hf_folder(to, json, generation, weight_parts(*m.params), options);
+  write_hf_folder(to, json, generation, weight_parts(*m.params, Which::mine), options);
 }
 
 }  // namespace chiron

@@ -16,8 +16,7 @@ LossScale LossScale::from_yaml(const YamlNode& node, const Option& option) {
   const auto number = parse_double(node.text, problem);
   if (!number) {
     const std::vector<std::string> words{"auto", "dynamic"};
-    const std::string near = nearest(node.text, words);
-    option.fail(node, node.shown() + " is no choice" + (near.empty() ? "" : ": did you mean " + near + "?"));
+    option.fail(node, no_choice(node.shown(), node.text, words));
   }
   if (*number < 1 / double{kMaxLossScale} || *number > double{kMaxLossScale})
     option.fail(node, node.shown() + " is out of range");

@@ -61,10 +61,10 @@ std::string memory_advice(const Plan& plan, const Options& options, const Model&
   }
   const std::string need = fmt::format(
       "the run needs {} by plan (weights {}, gradients {}, optimizer {}, activations {}, temporary {}, logits {}, "
-      "snapshot "
-      "for saving {})",
-      bytes_text(plan.asked()), bytes_text(plan.weights), bytes_text(plan.gradients), bytes_text(plan.optimizer),
-      bytes_text(plan.activations), bytes_text(plan.temporary), bytes_text(plan.logits), bytes_text(plan.snapshot));
+      "snapshot for saving {})",
+      bytes_text(plan.asked()), bytes_text(plan.state.weights), bytes_text(plan.state.gradients),
+      bytes_text(plan.state.optimizer), bytes_text(plan.activations), bytes_text(plan.temporary),
+      bytes_text(plan.logits), bytes_text(plan.snapshot));
   if (found.empty())
     return need + "; no smaller batch, training.loss_chunk or activations: keep_none would fit: take a smaller model";
   return need + "; any of these would fit:" + found;

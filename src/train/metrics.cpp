@@ -63,6 +63,7 @@ void Metrics::write(const StepStats& stats) {
   line["tokens"] = stats.tokens;
   line["tokens_per_second"] = stats.seconds > 0 ? static_cast<double>(stats.tokens) / stats.seconds : 0.0;
   line["step_seconds"] = number(stats.seconds);
+  line["other_seconds"] = number(stats.other_seconds);
   line["data_wait_seconds"] = number(stats.data_wait_seconds);
   line["memory_bytes"] = stats.memory_bytes;
   line["skipped_steps"] = stats.skipped_steps;

@@ -9,9 +9,9 @@
 namespace chiron {
 
 /// A run's metrics.jsonl: one JSON object per line and step, in the order of the steps, each step once.
-///   {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "step_seconds", "data_wait_seconds",
-///    "memory_bytes", "skipped_steps", "time", "finite"}, "validation_loss" where a step ended with an evaluation, and
-///    "overflowed_steps" and "loss_scale" where that is dynamic.
+///   {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_second", "step_seconds", "other_seconds",
+///    "data_wait_seconds", "memory_bytes", "skipped_steps", "time", "finite"}, "validation_loss" where a step ended
+///    with an evaluation, and "overflowed_steps" and "loss_scale" where that is dynamic.
 /// Losses in nats per token, time in UTC (ISO 8601). A number that is not finite is null, and then "finite" is false.
 class Metrics {
  public:

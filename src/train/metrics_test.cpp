@@ -51,6 +51,7 @@ StepStats stats_of(int64_t step) {
           .learning_rate = 3e-4,
           .tokens = 2048,
           .seconds = 0.5,
+          .other_seconds = 7,
           .data_wait_seconds = 0.125,
           .skipped_steps = 1,
           .memory_bytes = 1 << 20};
@@ -73,6 +74,7 @@ TEST_F(MetricsTest, OneObjectPerStep) {
   EXPECT_EQ(all[0]["tokens"], 2048);
   EXPECT_EQ(all[0]["tokens_per_second"], 4096.0);
   EXPECT_EQ(all[0]["step_seconds"], 0.5);
+  EXPECT_EQ(all[0]["other_seconds"], 7.0);
   EXPECT_EQ(all[0]["data_wait_seconds"], 0.125);
   EXPECT_EQ(all[0]["memory_bytes"], 1 << 20);
   EXPECT_EQ(all[0]["skipped_steps"], 1);

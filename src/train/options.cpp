@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/error.h"
+#include "base/complaints.h"
+#include "base/files.h"
 
 namespace chiron {
 
@@ -192,45 +193,40 @@ const Options::Given* find_given(const Options& o, std::string_view key) {
 }
 
 void fill_given(Options& o, const Schema& schema) {
-  for (const auto& option : schema.options()) {
+  for (const auto& option : schema.options())
     if (!option->place().empty()) o.given.push_back({option->key(), option->place()});
-  }
 }
 
 /// Refuses what was given and would have no effect with this family.
 void refuse_without_effect(const Options& o) {
-  if (o.model.family != Family::gpt2) return;
-  const std::pair<const char*, bool> biases[] = {{"model.attention_bias", o.model.attention_bias},
-                                                 {"model.mlp_bias", o.model.mlp_bias}};
-  for (auto [key, value] : biases) {
-    const auto* given = find_given(o, key);
-    if (given && !value) throw ConfigError("{}: {}: false: gpt2 always has biases; leave it out", given->place, key);
-  }
+  constexpr std::string_view kModel = "model.";
   for (const auto& given : o.given) {
-    // A dump names all options; what it says of rope then is the default.
-    if (given.key.starts_with("model.rope.") && o.model.rope != RopeConfig{}) {
-      throw ConfigError(
-          "{}: {}: gpt2 has learned positions and no rotary embedding; leave it out, or take "
-          "model.family: llama",
-          given.place, given.key);
-    }
+    if (!given.key.starts_with(kModel)) continue;
+    const std::string why = why_without_effect(o.model, std::string_view(given.key).substr(kModel.size()));
+    if (!why.empty()) throw ConfigError("{}: {}: {}", given.place, given.key, why);
   }
 }
 
 /// Resolves and checks a model that is known.
 void settle_model(Options& o) {
-  refuse_without_effect(o);
+  Complaints complaints;
+  complaints.collect([&] { refuse_without_effect(o); });
   resolve(o.model);
   if (o.model.max_seq_len == 0) o.model.max_seq_len = o.training.seq_len;
-  validate(o);
+  complaints.collect([&] { validate(o); });
+  complaints.raise();
 }
 
 void validate_training(const Options& o) {
   const TrainingOptions& t = o.training;
-  if (t.lr_schedule == LrSchedule::wsd && t.num_decay_steps() > t.max_steps) {
+  if (t.lr_schedule == LrSchedule::wsd && t.num_decay_steps() > t.max_steps)
     throw ConfigError("training.decay_steps is {} and training.max_steps {}: the decay cannot be longer than the run",
                       t.decay_steps, t.max_steps);
-  }
+  if (!o.model_pending && t.seq_len > o.model.max_seq_len)
+    throw ConfigError(
+        "training.seq_len is {} and model.max_seq_len {}: the model cannot take such sequences; lower the "
+        "one or raise the other",
+        t.seq_len, o.model.max_seq_len);
   if (o.run.device == DeviceChoice::cpu) refuse_float16(o);
   constexpr int64_t kMaxTokens = (int64_t{1} << 31) - 1;
   int64_t tokens = 0;
@@ -244,18 +240,15 @@ void validate_training(const Options& o) {
 }
 
 void validate_data(const DataOptions& d) {
-  if (d.synthetic && !d.train.empty()) {
+  if (d.synthetic && !d.train.empty())
     throw ConfigError("data.synthetic is true and data.train names {}: take one of them", d.train[0]);
-  }
-  if (d.synthetic && !d.validation.empty()) {
+  if (d.synthetic && !d.validation.empty())
     throw ConfigError(
         "data.synthetic is true, which brings its own validation data, and data.validation names {}: take "
         "one of them",
         d.validation[0]);
-  }
-  if (!d.synthetic && d.train.empty()) {
+  if (!d.synthetic && d.train.empty())
     throw ConfigError("data.train is empty: name a folder that `chiron prepare` wrote, or take data.synthetic: true");
-  }
   for (const auto* list : {&d.train, &d.validation}) {
     const char* key = list == &d.train ? "data.train" : "data.validation";
     for (auto at = list->begin(); at != list->end(); ++at) {
@@ -276,23 +269,25 @@ void refuse_float16(const Options& o) {
 }
 
 void validate(const Options& o) {
-  validate_training(o);
-  validate_data(o.data);
-  if (o.model_pending) return;
-  validate(o.model);
-  if (o.training.seq_len > o.model.max_seq_len) {
-    throw ConfigError(
-        "training.seq_len is {} and model.max_seq_len {}: the model cannot take such sequences; lower the "
-        "one or raise the other",
-        o.training.seq_len, o.model.max_seq_len);
-  }
+  Complaints complaints;
+  complaints.collect([&] { validate_training(o); });
+  complaints.collect([&] { validate_data(o.data); });
+  if (!o.model_pending) complaints.collect([&] { validate(o.model); });
+  complaints.raise();
 }
 
 Options load_options(const std::string& file, const std::vector<std::string>& sets) {
+  if (directory_exists(file)) {
+    const std::string inside = file + "/config.yaml";
+    throw ConfigError("{} is a folder, and a configuration is a YAML file{}", file,
+                      file_exists(inside) ? "; that of this run is " + inside : "");
+  }
   Options o;
   Schema schema(o);
-  schema.read(read_yaml(file));
-  for (const std::string& assignment : sets) schema.set(assignment);
+  Complaints complaints;
+  complaints.collect([&] { schema.read(read_yaml(file)); });
+  for (const std::string& assignment : sets) complaints.collect([&] { schema.set(assignment); });
+  complaints.raise();
   fill_given(o, schema);
   if (o.run.dir.empty()) o.run.dir = (std::filesystem::path("runs") / std::filesystem::path(file).stem()).string();
   o.model_pending = !o.model.from.empty();

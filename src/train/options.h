@@ -117,7 +117,8 @@ struct Options {
 };
 
 /// Reads a configuration file, then the `--set` texts ("a.b=value"), the last one winning, resolves and validates.
-/// run.dir defaults to runs/<stem of the file>. Throws ConfigError, or IoError if the file cannot be read.
+/// run.dir defaults to runs/<stem of the file>. Throws one ConfigError for all that is wrong, or IoError if the file
+/// cannot be read.
 Options load_options(const std::string& file, const std::vector<std::string>& sets = {});
 
 /// Reads a resolved configuration that to_yaml() wrote, as it stands.

@@ -6,7 +6,7 @@
 
 #include "base/numbers.h"
 #include "ops/gemm/multiply.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/device_batch.h"
 #include "train/run_state.h"
 #include "train/setup.h"
@@ -20,12 +20,12 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   Stream s = Stream::dry(device);
   s.set_gemm_choices(choices);
   s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
-  Replicated params(s, model.params(), compute_dtype(options), StateKind::training);
   Mesh mesh = Mesh::single();
+  const auto params = make_store(s, model.params(), store_setup(options, model, mesh));
   StepScalars scalars;
   TrainStep::Setup setup = step_setup(options, model);
   setup.micros = micros;
-  TrainStep step(model, params, mesh, setup, std::nullopt, &scalars);
+  TrainStep step(model, *params, mesh, setup, std::nullopt, &scalars);
   Stack tokens = Stack::dry(7);
   std::vector<Batch> batches;
   for (int m = 0; m < micros; ++m)
@@ -36,12 +36,10 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   s.set_trace(nullptr);
   step.evaluate(s, batches.front());
   plan.stacks = std::move(step).take_stacks();
-  plan.weights = params.weight_bytes();
-  plan.gradients = params.gradient_bytes();
-  plan.optimizer = params.optimizer_bytes();
+  plan.state = params->bytes();
   plan.batches = tokens.peak() / micros;
   if (device.kind == DeviceKind::cpu && saves_in_background(options))
-    plan.snapshot = snapshot_bytes(state_tensors(params, mesh));
+    plan.snapshot = snapshot_bytes(state_tensors(*params));
 }
 
 /// Bytes of every batch that is in the CPU's memory, given those of one micro-batch and its scratch memory.
@@ -85,7 +83,11 @@ Plan make_plan(const Options& options, const Model& model, Device device, GemmCh
   plan.flops_per_token = (one.flops + per_micro * (micros - 1)) / static_cast<double>(plan.tokens_per_step);
   plan.ops = std::move(one.ops);
 
-  for (const ParamSpec& spec : model.params()) {
+  // Of the whole model, of which this rank may have a part.
+  ModelSetup whole = model.setup();
+  whole.tp = 1, whole.tp_rank = 0;
+  const auto whole_model = make_model(whole);
+  for (const ParamSpec& spec : whole_model->params()) {
     if (spec.tied_to != kNoParam) continue;
     plan.parameters += spec.valid_numel();
     if (spec.trainable) plan.trained_parameters += spec.valid_numel();
@@ -97,7 +99,7 @@ Plan make_plan(const Options& options, const Model& model, Device device, GemmCh
 
   const int64_t chunk = options.training.loss_chunk;
   const int64_t logit_rows = chunk > 0 ? std::min(chunk, batch_tokens) : batch_tokens;
-  plan.logits = logit_rows * model.padded_vocab() * size_of(compute_dtype(options));
+  plan.logits = logit_rows * model.padded_vocab() / model.setup().tp * size_of(compute_dtype(options));
   plan.activations = plan.stacks.saved_peak();
   plan.temporary = plan.stacks.unit.peak() + plan.stacks.temp.peak() - plan.logits;
   if (device.kind == DeviceKind::gpu) {
@@ -130,9 +132,10 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   out += fmt::format("\n{} of each rank, computing in {}, activations {}\n", on_gpu ? "GPU memory" : "memory",
                      name_of(compute_dtype(options)), options.activations.yaml());
   auto memory = [&](std::string_view what, int64_t bytes) { line(what, bytes_text(bytes)); };
-  memory("  weights", plan.weights);
-  memory("  gradients", plan.gradients);
-  memory("  optimizer", plan.optimizer);
+  memory("  weights", plan.state.weights);
+  memory("  gradients", plan.state.gradients);
+  memory("  optimizer", plan.state.optimizer);
+  if (plan.state.buffers > 0) memory("  units that pass through", plan.state.buffers);
   memory("  activations kept", plan.activations);
   memory("  temporary", plan.temporary);
   memory("  logits", plan.logits);

@@ -17,7 +17,8 @@ struct Plan {
   double flops_per_token = 0;   ///< counted op by op: forward, backward, update
   /// 6 N + 12 L H D T, the usual formula (Chowdhery et al., "PaLM", 2022, appendix B)
   double model_flops_per_token = 0;
-  int64_t weights = 0, gradients = 0, optimizer = 0, activations = 0, temporary = 0, logits = 0;
+  StoreBytes state;
+  int64_t activations = 0, temporary = 0, logits = 0;
   int64_t batches = 0;    ///< tokens, labels and so on, of the step that runs and the one that is prefetched
   int64_t snapshot = 0;   ///< of a save in the background; 0 on a GPU, for which it lies in the host's memory
   int64_t workspace = 0;  ///< what the CPU's library of products packs its operands into
@@ -29,9 +30,7 @@ struct Plan {
   std::vector<PlannedOp> ops;     ///< of one micro-batch and the update
 
   /// What a run asks for, and what the program has taken by then.
-  int64_t asked() const {
-    return weights + gradients + optimizer + activations + temporary + logits + batches + snapshot + workspace;
-  }
+  int64_t asked() const { return state.total() + activations + temporary + logits + batches + snapshot + workspace; }
   int64_t total() const { return asked() + program; }
 };
 

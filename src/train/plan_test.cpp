@@ -110,7 +110,7 @@ TEST(Plan, AccumulationMultipliesTheWorkButNotTheUpdate) {
   const double step = one.flops_per_token * static_cast<double>(one.tokens_per_step);
   EXPECT_NEAR(four.flops_per_token * static_cast<double>(four.tokens_per_step), 4 * (step - per_step) + per_step,
               1e-3 * step);
-  EXPECT_EQ(four.weights, one.weights);
+  EXPECT_EQ(four.state.weights, one.state.weights);
   EXPECT_EQ(four.activations, one.activations);
   EXPECT_GT(four.batches, one.batches);
 }
@@ -120,16 +120,16 @@ TEST(Plan, MemoryByClass) {
   const Plan f32 = plan_of(o);
   // Every array is aligned, no more.
   const double bytes = 4.0 * static_cast<double>(f32.parameters), slack = 256.0 * 12 * (Small::L + 1);
-  EXPECT_NEAR(static_cast<double>(f32.weights), bytes, slack);
-  EXPECT_EQ(f32.gradients, f32.weights);
-  EXPECT_EQ(f32.optimizer, 2 * f32.weights);
+  EXPECT_NEAR(static_cast<double>(f32.state.weights), bytes, slack);
+  EXPECT_EQ(f32.state.gradients, f32.state.weights);
+  EXPECT_EQ(f32.state.optimizer, 2 * f32.state.weights);
   EXPECT_EQ(f32.logits, Small::B * Small::T * Small::V * 4);
-  EXPECT_EQ(f32.total(), f32.weights + f32.gradients + f32.optimizer + f32.stacks.peak() + f32.batches + f32.workspace +
+  EXPECT_EQ(f32.total(), f32.state.weights + f32.state.gradients + f32.state.optimizer + f32.stacks.peak() + f32.batches + f32.workspace +
                              Plan::kProgram);
   o.training.use_amp = true;
   const Plan bf16 = plan_of(o);
-  EXPECT_NEAR(static_cast<double>(bf16.weights), 1.5 * bytes, 2 * slack);
-  EXPECT_EQ(bf16.gradients, f32.gradients);
+  EXPECT_NEAR(static_cast<double>(bf16.state.weights), 1.5 * bytes, 2 * slack);
+  EXPECT_EQ(bf16.state.gradients, f32.state.gradients);
   EXPECT_NEAR(static_cast<double>(bf16.activations), 0.5 * static_cast<double>(f32.activations),
               0.05 * static_cast<double>(f32.activations));
   EXPECT_EQ(bf16.logits, f32.logits / 2);

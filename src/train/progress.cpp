@@ -72,7 +72,9 @@ void Progress::step(const StepStats& stats) {
   tokens_ = kForget * tokens_ + static_cast<double>(stats.tokens);
   seconds_ = kForget * seconds_ + stats.seconds;
   wait_ = kForget * wait_ + stats.data_wait_seconds;
-  since_drawn_ += stats.seconds;
+  since_drawn_ += stats.seconds + stats.other_seconds;
+  ++count_;
+  other_ += stats.other_seconds;
 
   const int columns = columns_();
   const bool must = first_ || stats.step >= stats.max_steps || stats.validation_loss;
@@ -92,7 +94,7 @@ void Progress::step(const StepStats& stats) {
   fields.push_back({7, short_count(static_cast<double>(stats.memory_bytes)) + "B"});
   if (stats.skipped_steps > 0) fields.push_back({3, fmt::format("skipped {}", stats.skipped_steps)});
   if (stats.loss_scale) fields.push_back({7, fmt::format("scale {:.0f}", *stats.loss_scale)});
-  fields.push_back({2, "ETA " + duration(left * seconds_ / steps_)});
+  fields.push_back({2, "ETA " + duration(left * (seconds_ / steps_ + other_ / count_))});
 
   if (columns > 0) {
     out_ << '\r' << fit(std::move(fields), columns) << "\x1b[K" << std::flush;

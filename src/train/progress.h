@@ -33,6 +33,7 @@ class Progress {
   bool drawn_ = false;                                      // the cursor stands behind a progress line
   double since_drawn_ = 0;                                  // seconds of steps not shown yet
   double steps_ = 0, tokens_ = 0, seconds_ = 0, wait_ = 0;  // sums that forget old steps
+  double count_ = 0, other_ = 0;                            // that do not: evaluations and saves come seldom
 };
 
 /// Columns of the terminal behind a file descriptor; 0 if it is none, or one that cannot move its cursor (TERM=dumb).

@@ -162,6 +162,17 @@ TEST(Progress, EtaFollowsTheSpeedOfTheLastSteps) {
   EXPECT_THAT(screen.take(), HasSubstr("ETA 0:00\n"));
 }
 
+TEST(Progress, EvaluationsAndSavesCountForTheEtaOnAverageAndNotForTheSpeed) {
+  Screen screen(0, 1);
+  for (int64_t step = 1; step <= 50; ++step) {
+    StepStats stats = stats_of(step, 1);
+    if (step % 10 == 0) stats.other_seconds = 20;  // 2 s a step
+    screen.take();
+    screen.progress.step(stats);
+  }
+  EXPECT_THAT(screen.take(), testing::AllOf(HasSubstr("  2.0k tok/s  "), HasSubstr("ETA 2:30\n")));  // 50 of 1 + 2 s
+}
+
 TEST(Progress, LongTimesAreReadable) {
   auto eta = [](double seconds) {
     Screen screen(0);

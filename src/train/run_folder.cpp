@@ -1,6 +1,6 @@
 #include "train/run_folder.h"
 
-#include "base/error.h"
+#include "base/numbers.h"
 #include "io/checkpoint.h"
 #include "train/layout.h"
 
@@ -15,7 +15,7 @@ std::string aside(const std::string& dir) {
   }
 }
 
-void compare(const Options& options, const std::string& config) {
+void compare(const Options& options, const std::string& config, Log& log) {
   const Options before = read_resolved(config);
   auto changed = differences(before, options);
   // How the sequences of a step are cut into ranks and micro-batches may change; how many they are may not.
@@ -23,6 +23,10 @@ void compare(const Options& options, const std::string& config) {
     std::erase_if(changed, [](const Difference& d) {
       return d.key == "training.batch_size" || d.key == "training.gradient_accumulation";
     });
+  const TrainingOptions &was = before.training, &now = options.training;
+  if (changed.empty() && now.max_steps != was.max_steps && now.lr_schedule != LrSchedule::constant)
+    log.info("training.max_steps was {} and is {}: from here on the learning rate is that of the new schedule",
+             with_commas(was.max_steps), with_commas(now.max_steps));
   if (changed.empty()) return;
   std::string list;
   for (const Difference& d : changed) list += fmt::format("\n  {}: {} in the run, {} now", d.key, d.before, d.now);
@@ -75,7 +79,7 @@ RunFolder::RunFolder(const Options& options, bool fresh, Log& log, bool owner)
           "{}: the run has checkpoints, but {} is gone, so that nobody can tell whether the options are "
           "the same; put it back, or start anew with --fresh",
           dir_, config);
-    compare(options, config);
+    compare(options, config, log);
   }
   write_file(config, to_yaml(options));
   make_directories(checkpoints());

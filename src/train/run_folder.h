@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "base/files.h"
+#include "base/file_lock.h"
 #include "base/log.h"
 #include "train/options.h"
 

@@ -67,9 +67,8 @@ void refuse_other_tokenizer(const std::string& folder, const Sources& sources, L
 
 }  // namespace
 
-SaveContents state_tensors(ParamStore& params, const Mesh& mesh) {
-  if (mesh.index(Axis::data) != 0) return {};  // all data ranks hold the same
-  return {.model = weight_parts(params), .optimizer = moment_parts(params)};
+SaveContents state_tensors(ParamStore& params) {
+  return {.model = weight_parts(params, Which::mine), .optimizer = moment_parts(params, Which::mine)};
 }
 
 nlohmann::json state_json(const Counters& counters, const StepScalars& scalars, const Options& options,

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "comm/mesh.h"
+#include "comm/communicator.h"
 #include "models/model.h"
 #include "nn/param_store.h"
 #include "train/options.h"
@@ -41,6 +41,6 @@ void first_weights(Stream& s, const Options& options, const Model& model, ParamS
                    Log& log);
 
 /// The weights and moments that this rank saves, where they lie: over all ranks each element once.
-SaveContents state_tensors(ParamStore& params, const Mesh& mesh);
+SaveContents state_tensors(ParamStore& params);
 
 }  // namespace chiron

@@ -4,16 +4,17 @@
 
 #include "base/files.h"
 #include "io/checkpoint.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/hf_model.h"
+#include "train/options.h"
 #include "train/weights.h"
 
 namespace chiron {
 namespace {
 
-void make_store(Stream& s, SavedModel& m, SavedModel::Use use) {
-  m.params = std::make_unique<Replicated>(s, m.model->params(), use.compute,
-                                          use.training ? StateKind::training : StateKind::weights);
+void allocate(Stream& s, SavedModel& m, SavedModel::Use use) {
+  m.params = make_store(s, m.model->params(),
+                        {.compute = use.compute, .kind = use.training ? StateKind::training : StateKind::weights});
 }
 
 SavedModel open_checkpoint(Stream& s, const std::string& path, SavedModel::Use use) {
@@ -23,7 +24,7 @@ SavedModel open_checkpoint(Stream& s, const std::string& path, SavedModel::Use u
   const std::string file = path + "/config.json";
   ModelConfig config = config_from_hf(JsonObject(parse_json(checkpoint.extra("config.json"), file), file));
   m.model = make_model({.config = config});
-  make_store(s, m, use);
+  allocate(s, m, use);
   load_constants(s, *m.params);
   const Staging staging(s);
   for (const StatePart& part : weight_parts(*m.params)) checkpoint.read(part, staging);
@@ -39,7 +40,7 @@ SavedModel open_folder(Stream& s, const std::string& path, SavedModel::Use use, 
   std::vector<std::string> remarks;
   m.model = make_model({.config = hf_model_config(folder, remarks)});
   for (const std::string& remark : remarks) log.warning("{}", remark);
-  make_store(s, m, use);
+  allocate(s, m, use);
   load_hf_weights(s, *m.model, *m.params, folder);
   if (file_exists(path + "/tokenizer.json")) m.tokenizer = open_tokenizer(path);
   return m;
@@ -48,7 +49,16 @@ SavedModel open_folder(Stream& s, const std::string& path, SavedModel::Use use, 
 }  // namespace
 
 SavedModel open_model(Stream& s, const std::string& path, SavedModel::Use use, Log& log) {
-  if (!directory_exists(path)) throw DataError("{}: no such folder", path);
+  if (!directory_exists(path)) {
+    std::string hint;
+    try {
+      if (path.ends_with(".yaml"))
+        hint = fmt::format("; this configuration's run goes to {}", load_options(path).run.dir);
+    } catch (const Error&) {  // no configuration
+    }
+    throw DataError("{}: {}; give a run's folder, or a model's in the layout of Hugging Face{}", path,
+                    file_exists(path) ? "is a file" : "no such folder", hint);
+  }
   if (file_exists(path + "/COMPLETE")) return open_checkpoint(s, path, use);
   if (directory_exists(path + "/checkpoints")) {
     std::vector<std::string> skipped;

@@ -55,7 +55,10 @@ ModelSetup model_setup(const Options& options, int64_t data_vocab, const Mesh& m
   setup.config = options.model;
   if (setup.config.vocab_size == 0) setup.config.vocab_size = data_vocab;
   if (setup.config.vocab_size == 0)
-    throw ConfigError("model.vocab_size is 0, and no data set names a vocabulary: set it, or data.train");
+    throw ConfigError(
+        "model.vocab_size is 0, so that it comes from the data, and there is no data set {}: set model.vocab_size, or "
+        "prepare the data",
+        options.data.train.empty() ? "in data.train" : options.data.train[0]);
   if (setup.config.vocab_size < data_vocab)
     throw ConfigError("model.vocab_size is {}, but the data has {} tokens: set it to {} or more, or to 0",
                       setup.config.vocab_size, data_vocab, data_vocab);
@@ -66,6 +69,15 @@ ModelSetup model_setup(const Options& options, int64_t data_vocab, const Mesh& m
   setup.tp_rank = mesh.index(Axis::tp);
   setup.sequence_parallel = setup.tp > 1 && options.parallel.sequence;
   return setup;
+}
+
+StoreSetup store_setup(const Options& options, const Model& model, Mesh& mesh) {
+  const auto chunks = static_cast<int>(options.parallel.chunks);
+  return {.compute = compute_dtype(options),
+          .zero = static_cast<int>(options.parallel.zero),
+          .mesh = &mesh,
+          .units = units_of_stage(model.units(), mesh.size(Axis::pp), chunks, mesh.index(Axis::pp)),
+          .split_weight_gradients = options.parallel.schedule == PipelineOrder::zero_bubble && mesh.size(Axis::pp) > 1};
 }
 
 TrainStep::Setup step_setup(const Options& options, const Model& model) {

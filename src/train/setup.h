@@ -1,5 +1,6 @@
 #pragma once
 
+#include "parallel/store.h"
 #include "train/options.h"
 #include "train/step.h"
 
@@ -22,6 +23,8 @@ LossScaling loss_scaling(const Options& options);
 /// The model, given the vocabulary of the data (0: there is none, the options must name it). ConfigError if the model's
 /// vocabulary is too small for the data's, or nothing names one.
 ModelSetup model_setup(const Options& options, int64_t data_vocab, const Mesh& mesh = Mesh::single());
+/// The store of a rank's weights in training.
+StoreSetup store_setup(const Options& options, const Model& model, Mesh& mesh);
 TrainStep::Setup step_setup(const Options& options, const Model& model);
 
 }  // namespace chiron

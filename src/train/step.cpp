@@ -24,6 +24,7 @@ View forward_units(Ctx& c, const Model& model, const Batch& batch, UnitRange uni
   for (Unit u = units.first; u < std::min(units.last, model.head()); ++u) {
     c.at = u;
     c.params.use(c.s, u);
+    if (u + 1 < units.last) c.params.fetch(c.s, u + 1);
     Saved unit{.batch = &batch, .specs = model.slots(u), .x = x, .slots = {}};
     Scope scope(c.unit);
     model.forward(c, u, y[u % 2], unit);
@@ -42,7 +43,7 @@ TrainStep::TrainStep(const Model& model, ParamStore& params, Mesh& mesh, Setup s
       scalars_(scalars),
       stages_(mesh.size(Axis::pp)),
       stage_(mesh.index(Axis::pp)),
-      parts_(cut_units(model.units(), stages_, setup_.chunks)),
+      parts_(cut_units(model.units(), stages_, stages_ > 1 ? setup_.chunks : 1)),
       stacks_(Stacks::dry(0)) {
   CHECK(std::ssize(setup_.policy) == model.units());
   const ScheduleShape shape{setup_.order, stages_, setup_.chunks, setup_.micros, setup_.split_weight_gradients};
@@ -108,7 +109,8 @@ template <class F>
 void TrainStep::region(Stream& s, Action::Kind kind, Unit u, int stack, Place place, F&& work) {
   if (replaying_ != Graphs::unit) return work(s);
   const auto units = static_cast<size_t>(model_.units()), stacks = stacks_.saved.size();
-  const size_t unit = (static_cast<size_t>(kind) * units + static_cast<size_t>(u)) * stacks + static_cast<size_t>(stack);
+  const size_t unit =
+      (static_cast<size_t>(kind) * units + static_cast<size_t>(u)) * stacks + static_cast<size_t>(stack);
   unit_graphs_.resize(3 * units * stacks * 4);
   Graph& graph = unit_graphs_[(unit * 2 + place.first) * 2 + place.last];
   const bool fresh = graph.empty();
@@ -138,6 +140,9 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
   if (mesh_.size(Axis::data) > 1) mesh_.group(Axis::data).all_reduce(s, tokens_of(scalars_), Reduce::sum);
   step_begin(s, scalars_);
   params_.begin_step();
+  Scope scope(stacks_.temp);
+  if (stages_ > 1)
+    for (Outbox& box : outboxes_) box.d = stacks_.temp.push(setup_.compute, {rows(micros[0]), model_.config().d_model});
   for (size_t i = 0; i < actions_.size(); ++i) {
     const Action& a = actions_[i];
     const int stack = stack_of_[i];
@@ -159,10 +164,8 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
       }
     }
   }
-  for (size_t i = 0; i < flights_.size(); ++i) {
-    if (returns_) returns_->wait_sent(s, flights_[i].sent);
-    stacks_.saved[i].release(0);
-  }
+  if (returns_)
+    for (const Outbox& box : outboxes_) returns_->wait_sent(s, box.sent);
   tell(s, -1, false);
   params_.finish(s);
 }
@@ -172,9 +175,7 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
   Stack& saved = stacks_.saved[static_cast<size_t>(stack)];
   const int part = part_of(a);
   const UnitRange units = parts_[static_cast<size_t>(part)];
-  // What lies at the stack's bottom may still be on its way to the stage before.
-  if (returns_) returns_->wait_sent(s, f.sent);
-  saved.release(0);
+  const int64_t bottom = saved.top();
   f.batch = from;
   if (setup_.graphs == Graphs::unit && s.on_gpu()) {
     // A graph serves all micro-batches, so they come to the same place.
@@ -183,7 +184,6 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
   }
   const Shape shape{rows(from), model_.config().d_model};
   View x;
-  if (stages_ > 1) f.d = saved.push(setup_.compute, shape);
   if (!is_first(part)) {
     Tensor in = saved.push(setup_.compute, shape);
     mesh_.group(Axis::pp).receive(s, in, neighbour(-1));
@@ -192,7 +192,8 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
   for (Unit u = units.first; u < units.last; ++u) {
     const auto i = static_cast<size_t>(u);
     params_.use(s, u);
-    f.bottoms[i] = saved.top();
+    if (u + 1 < units.last) params_.fetch(s, u + 1);
+    f.bottoms[i] = u == units.first ? bottom : saved.top();
     Saved& unit = f.saved[i];
     unit = {.batch = &f.batch, .specs = model_.slots(u), .x = x, .slots = {}};
     for (int slot = 0; slot < static_cast<int>(unit.specs.size()); ++slot)
@@ -210,7 +211,7 @@ void TrainStep::forward(Stream& s, const Action& a, int stack, const Batch& from
     params_.done(s, u);
     x = y;
   }
-  if (!is_last(part)) f.sent_out = mesh_.group(Axis::pp).send(s, x, neighbour(1));
+  if (!is_last(part)) f.sent = mesh_.group(Axis::pp).send(s, x, neighbour(1));
 }
 
 void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
@@ -219,14 +220,17 @@ void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
   const int part = part_of(a);
   const UnitRange units = parts_[static_cast<size_t>(part)];
   Scope scope(stacks_.temp);
-  Tensor d = stages_ > 1 ? f.d : stacks_.temp.push(setup_.compute, {rows(f.batch), model_.config().d_model});
+  Outbox* box = stages_ > 1 ? &outboxes_[next_outbox_++ % outboxes_.size()] : nullptr;
+  if (box) returns_->wait_sent(s, box->sent);
+  Tensor d = box ? box->d : stacks_.temp.push(setup_.compute, {rows(f.batch), model_.config().d_model});
   if (!is_last(part)) {
     returns_->receive(s, d, neighbour(1));
-    mesh_.group(Axis::pp).wait_sent(s, f.sent_out);  // long taken: its gradient has come
+    mesh_.group(Axis::pp).wait_sent(s, f.sent);  // long taken: its gradient has come
   }
   for (Unit u = units.last - 1; u >= units.first; --u) {
     const auto i = static_cast<size_t>(u);
     params_.use(s, u);
+    if (u > units.first) params_.fetch(s, u - 1);
     tell(s, u, false);
     region(s, Action::backward, u, stack, place, [&](Stream& on) {
       Ctx c = context(on, Mode::train, saved);
@@ -242,7 +246,7 @@ void TrainStep::backward(Stream& s, const Action& a, int stack, Place place) {
     params_.reduce(s, u, place.last);
     saved.release(f.bottoms[i]);
   }
-  if (!is_first(part)) f.sent = returns_->send(s, d, neighbour(-1));
+  if (!is_first(part)) box->sent = returns_->send(s, d, neighbour(-1));
 }
 
 void TrainStep::evaluate(Stream& s, const Batch& batch) {

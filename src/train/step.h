@@ -67,9 +67,7 @@ class TrainStep {
     std::vector<Saved> saved;      // by unit
     std::vector<int64_t> bottoms;  // top of the saved stack before each unit
     Batch batch;
-    Tensor d;              // pipelines: the gradient on its way through the chunk, and then to the stage before
-    int64_t sent = 0;      // ticket of d
-    int64_t sent_out = 0;  // ticket of the chunk's output
+    int64_t sent = 0;  // ticket of the chunk's output
     WgradQueue wgrads;
   };
 
@@ -96,7 +94,15 @@ class TrainStep {
   std::vector<int> stack_of_;  // each action's
   Stacks stacks_;
   std::vector<Flight> flights_;            // by saved stack
-  std::unique_ptr<Communicator> returns_;  // pipelines: the way of gradients, backwards; outputs go by the mesh's group
+
+  // Pipelines: the way of gradients, backwards, while outputs go by the mesh's group; and the gradients.
+  std::unique_ptr<Communicator> returns_;
+  struct Outbox {
+    Tensor d;
+    int64_t sent = 0;  // ticket
+  };
+  std::array<Outbox, kGradientBuffers> outboxes_;
+  size_t next_outbox_ = 0;
 
   Graphs replaying_ = Graphs::off;  // in this step
   bool warm_ = false;               // a step has run

@@ -101,8 +101,8 @@ Trainer::Trainer(Options options, bool fresh, Log& log, Communicator& world)
   const auto newest = find_newest(folder_.checkpoints(), world_, stream_, log_);
   choose_products(newest);
   allocate();
-  log_.info("{}: {} parameters, {} tokens a step, {} of memory by plan", folder_.dir(), with_commas(plan_.parameters),
-            with_commas(plan_.tokens_per_step), bytes_text(plan_.total()));
+  log_.info("{}: {}, {} a step, {} of memory by plan", folder_.dir(), counted(plan_.parameters, "parameter"),
+            counted(plan_.tokens_per_step, "token"), bytes_text(plan_.total()));
   StepScalars scalars;
   scalars.loss_scale = loss_scaling(options_).first;
   if (newest) {
@@ -128,16 +128,15 @@ void Trainer::choose_products(const std::optional<CheckpointInfo>& newest) {
 void Trainer::allocate() {
   const Device device = stream_.device();
   try {
-    params_ = std::make_unique<Replicated>(stream_, model_->params(), compute_dtype(options_), StateKind::training);
+    params_ = make_store(stream_, model_->params(), store_setup(options_, *model_, mesh_));
     step_ = std::make_unique<TrainStep>(*model_, *params_, mesh_, step_setup(options_, *model_),
                                         Stacks::like(plan_.stacks, device), scalars_.device());
     batches_ = std::make_unique<DeviceBatches>(device, loader_->options());
     saver_ = std::make_unique<Saver>(
-        Saver::Setup{
-            .dir = folder_.checkpoints(),
-            .keep_last = options_.checkpoint.keep_last,
-            .writers = options_.checkpoint.writers,
-            .snapshot_bytes = saves_in_background(options_) ? snapshot_bytes(state_tensors(*params_, mesh_)) : 0},
+        Saver::Setup{.dir = folder_.checkpoints(),
+                     .keep_last = options_.checkpoint.keep_last,
+                     .writers = options_.checkpoint.writers,
+                     .snapshot_bytes = saves_in_background(options_) ? snapshot_bytes(state_tensors(*params_)) : 0},
         world_, stream_);
   } catch (const OutOfMemory& e) {
     // There was room a moment ago: somebody else has taken it.
@@ -152,10 +151,13 @@ void Trainer::allocate() {
 ExitCode Trainer::run() {
   const int64_t last = options_.training.max_steps;
   if (counters_.step >= last) {
-    log_.info("{} steps are done; set training.max_steps higher to go on", counters_.step);
+    log_.info("done already: {}; set training.max_steps higher to go on", counted(counters_.step, "step"));
     return ExitCode::done;
   }
-  StopSignal stop;
+  // A newline first: on a terminal the cursor stands behind the progress line and ^C.
+  StopSignal stop(options_.checkpoint.on_exit
+                      ? "\nfinishing the step, then saving; Ctrl-C again aborts\n"
+                      : "\nfinishing the step, without saving (checkpoint.on_exit); Ctrl-C again aborts\n");
   std::optional<Metrics> metrics;
   if (is_first()) metrics.emplace(folder_.metrics(), counters_.step);
   Progress progress(
@@ -164,11 +166,13 @@ ExitCode Trainer::run() {
   prefetcher_ = std::make_unique<Prefetcher>(*loader_, counters_.step);
   auto start = Clock::now();
   while (counters_.step < last) {
+    const auto begin = Clock::now();
     StepStats stats = step(counters_.step);
+    stats.seconds = seconds_since(begin);
     saver_->poll();
     if (validation_ && (counters_.step % options_.training.eval_every == 0 || counters_.step == last))
       stats.validation_loss = validate(stop);
-    stats.seconds = seconds_since(start);
+    stats.other_seconds = seconds_since(start) - stats.seconds;
     start = Clock::now();
     if (is_first() && log_.enabled(LogLevel::info)) progress.step(stats);
     if (metrics) metrics->write(stats);
@@ -181,7 +185,7 @@ ExitCode Trainer::run() {
   saver_->finish();
   progress.finish();
   if (counters_.step == last) {
-    log_.info("done: {} steps; the model is in {}", counters_.step, folder_.dir());
+    log_.info("done: {}; the model is in {}", counted(counters_.step, "step"), folder_.dir());
     return ExitCode::done;
   }
   log_.info("stopped by a signal after step {}{}; the same command goes on", counters_.step,
@@ -269,7 +273,7 @@ void Trainer::save(bool ends) {
           "lower training.learning_rate may help",
           counters_.step);
   });
-  SaveContents contents = state_tensors(*params_, mesh_);
+  SaveContents contents = state_tensors(*params_);
   contents.step = counters_.step;
   contents.state = state_json(counters_, scalars_.read(stream_), options_, sources_, world_.size());
   contents.extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};

@@ -7,7 +7,7 @@
 #include "comm/mesh.h"
 #include "data/prefetcher.h"
 #include "optim/lr_schedule.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/device_stream.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"

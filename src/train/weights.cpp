@@ -49,32 +49,40 @@ void for_each_piece(const ParamSpec& spec, const Shard& shard, F&& f) {
   }
 }
 
+/// Of the tensors that a parameter's pieces are part of.
+int64_t named_cols(const ParamSpec& spec) {
+  if (spec.shape.rank == 1) return 1;
+  return spec.named_cols ? spec.named_cols : spec.shape[1];
+}
+
 /// The part of a named tensor, as it lies on disk, that `rows` rows from `row` of a piece are.
 StatePart part_of(const std::string& prefix, const Piece& piece, const ParamSpec& spec, int64_t row, Tensor data) {
   const int64_t rows = data.shape[0], first = piece.from + row, total = piece.total_rows();
+  const int64_t cols = spec.shape[1], first_col = spec.first_col, total_cols = named_cols(spec);
   StatePart part{.name = prefix + piece.name, .data = data, .transposed = piece.transposed, .part = {}, .global = {}};
   if (spec.shape.rank == 1) {
     part.data = Rows(data.reshape({1, rows}));
     part.part = {{first}, {rows}};
     part.global = {total};
   } else if (piece.transposed) {
-    part.part = {{0, first}, {spec.shape[1], rows}};
-    part.global = {spec.shape[1], total};
+    part.part = {{first_col, first}, {cols, rows}};
+    part.global = {total_cols, total};
   } else {
-    part.part = {{first, 0}, {rows, spec.shape[1]}};
-    part.global = {total, spec.shape[1]};
+    part.part = {{first, first_col}, {rows, cols}};
+    part.global = {total, total_cols};
   }
   return part;
 }
 
 template <class Pick>
-void add_parts(std::vector<StatePart>& parts, ParamStore& params, const std::string& prefix, Pick&& pick) {
+void add_parts(std::vector<StatePart>& parts, ParamStore& params, Which which, const std::string& prefix, Pick&& pick) {
   for (const Shard& shard : params.owned()) {
     Tensor data = pick(shard);
     if (!data.present()) continue;
     const ParamSpec& spec = params.specs()[static_cast<size_t>(shard.param)];
     for_each_piece(spec, shard, [&](const Piece& piece, int64_t row, int64_t at, int64_t rows) {
-      parts.push_back(part_of(prefix, piece, spec, row, data.slice(at, at + rows)));
+      if (which == Which::held || (piece.mine && params.saves(shard.param)))
+        parts.push_back(part_of(prefix, piece, spec, row, data.slice(at, at + rows)));
     });
   }
 }
@@ -96,19 +104,19 @@ void initialize(Stream& s, ParamStore& params, uint64_t seed) {
   Stream host = s.host();
   for (const Shard& shard : params.owned()) {
     const ParamSpec& spec = params.specs()[static_cast<size_t>(shard.param)];
-    const int64_t cols = spec.shape.rank == 2 ? spec.shape[1] : 1;
+    const int64_t cols = spec.shape.rank == 2 ? spec.shape[1] : 1, total_cols = named_cols(spec);
     for_each_piece(spec, shard, [&](const Piece& piece, int64_t row, int64_t at, int64_t rows) {
       staging.write(shard.master.slice(at, at + rows), [&](Tensor block, int64_t from) {
         auto* to = block.data<float>();
-        const int64_t n = block.numel(), first = (piece.from + row + from) * cols;
+        const int64_t first = piece.from + row + from;
         if (spec.init.kind == Init::normal) {
           const uint64_t key = hash_of(piece.name) ^ seed;
-          constexpr int64_t kGrain = 1 << 14;
-          host.parallel(n, kGrain, [=](int64_t begin, int64_t end) {
-            draw(to + begin, end - begin, first + begin, key, spec.init.std);
+          host.parallel(block.numel() / cols, (1 << 14) / cols, [=, &spec](int64_t begin, int64_t end) {
+            for (int64_t r = begin; r < end; ++r)
+              draw(to + r * cols, cols, (first + r) * total_cols + spec.first_col, key, spec.init.std);
           });
         } else {
-          std::fill(to, to + n, spec.init.kind == Init::ones ? 1.0f : 0.0f);
+          std::fill(to, to + block.numel(), spec.init.kind == Init::ones ? 1.0f : 0.0f);
         }
       });
     });
@@ -127,22 +135,22 @@ bool weights_are_finite(const Staging& staging, ParamStore& params) {
   return zero == 0;
 }
 
-std::vector<StatePart> weight_parts(ParamStore& params) {
+std::vector<StatePart> weight_parts(ParamStore& params, Which which) {
   std::vector<StatePart> parts;
-  add_parts(parts, params, "", [](const Shard& shard) { return shard.master; });
+  add_parts(parts, params, which, "", [](const Shard& shard) { return shard.master; });
   return parts;
 }
 
-std::vector<StatePart> moment_parts(ParamStore& params) {
+std::vector<StatePart> moment_parts(ParamStore& params, Which which) {
   std::vector<StatePart> parts;
-  add_parts(parts, params, "exp_avg.", [](const Shard& shard) { return shard.m; });
-  add_parts(parts, params, "exp_avg_sq.", [](const Shard& shard) { return shard.v; });
+  add_parts(parts, params, which, "exp_avg.", [](const Shard& shard) { return shard.m; });
+  add_parts(parts, params, which, "exp_avg_sq.", [](const Shard& shard) { return shard.v; });
   return parts;
 }
 
-std::vector<StatePart> gradient_parts(ParamStore& params) {
+std::vector<StatePart> gradient_parts(ParamStore& params, Which which) {
   std::vector<StatePart> parts;
-  add_parts(parts, params, "", [](const Shard& shard) { return shard.grad; });
+  add_parts(parts, params, which, "", [](const Shard& shard) { return shard.grad; });
   return parts;
 }
 

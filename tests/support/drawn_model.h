@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/saved_model.h"
 #include "train/weights.h"
 
@@ -25,7 +25,7 @@ inline SavedModel drawn_model(Stream& s, const ModelConfig& config, uint64_t see
   SavedModel m;
   m.dir = "drawn";
   m.model = make_model({.config = config});
-  m.params = std::make_unique<Replicated>(s, m.model->params(), DType::f32, StateKind::weights);
+  m.params = make_store(s, m.model->params(), {.kind = StateKind::weights});
   initialize(s, *m.params, seed);
   int k = 0;
   for (const Shard& shard : m.params->owned()) {

@@ -100,7 +100,8 @@ struct Trace {
 inline Trace trace_of(const std::string& run) {
   Trace trace;
   for (nlohmann::json& line : metrics_of(run)) {
-    for (const char* key : {"tokens_per_second", "step_seconds", "data_wait_seconds", "memory_bytes", "time"})
+    for (const char* key :
+         {"tokens_per_second", "step_seconds", "other_seconds", "data_wait_seconds", "memory_bytes", "time"})
       line.erase(key);
     trace.steps.push_back(line.dump());
   }

@@ -8,8 +8,9 @@
 #include "comm/mesh.h"
 #include "data/loader.h"
 #include "data/synthetic.h"
-#include "parallel/replicated.h"
+#include "parallel/store.h"
 #include "train/device_batch.h"
+#include "train/layout.h"
 #include "train/scalars.h"
 #include "train/setup.h"
 #include "train/step.h"
@@ -17,19 +18,29 @@
 
 namespace chiron::tests {
 
-/// A model, its weights and a training step over synthetic tokens, in memory.
+/// A model, its weights and a training step over synthetic tokens, in memory: of one rank, or of one of those of
+/// `world`, which options.parallel lays out.
 struct TinyRun {
-  explicit TinyRun(const Options& o, int threads = 1, bool split_weight_gradients = false, Device device = {})
+  explicit TinyRun(const Options& o, int threads = 1, bool split_weight_gradients = false, Device device = {},
+                   Communicator* world = nullptr)
       : options(o),
         pool(threads),
         s(device, pool),
-        model(make_model(model_setup(options, options.model.vocab_size))),
-        params(s, model->params(), compute_dtype(options), StateKind::training),
+        mesh(world ? Mesh(*world, mesh_sizes(options, world->size())) : Mesh::single()),
+        model(make_model(model_setup(options, options.model.vocab_size, mesh))),
+        held(setup_of_store(split_weight_gradients)),
+        store(make_store(s, model->params(), held)),
+        params(*store),
         scalars(s),
         loader(std::make_shared<SyntheticSource>(SyntheticOptions{.vocab_size = options.model.vocab_size}),
                {.sequences = options.training.batch_size,
                 .length = options.training.seq_len,
                 .micros = options.training.gradient_accumulation,
+                .rank = mesh.index(kBatchAxes),
+                .num_ranks = mesh.size(kBatchAxes),
+                .context_rank = mesh.index(Axis::cp),
+                .context_ranks = mesh.size(Axis::cp),
+                .row_ranks = options.parallel.sequence ? mesh.size(Axis::tp) : 1,
                 .document_mask = options.data.document_mask}),
         batches(device, loader.options()) {
     initialize(s, params, static_cast<uint64_t>(options.training.seed));
@@ -42,12 +53,13 @@ struct TinyRun {
     std::vector<Batch> planned_batches;
     for (int64_t m = 0; m < options.training.gradient_accumulation; ++m)
       planned_batches.push_back(
-          push_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
+          push_batch(tokens, options.training.batch_size, loader.options().rank_length(), options.data.document_mask));
     dry.run(dry_stream, planned_batches);
     dry.evaluate(dry_stream, planned_batches[0]);
     Stacks planned = std::move(dry).take_stacks();
     saved_bytes = planned.saved_peak();
-    step = std::make_unique<TrainStep>(*model, params, mesh, setup, Stacks::like(planned, s.device()), scalars.device());
+    step =
+        std::make_unique<TrainStep>(*model, params, mesh, setup, Stacks::like(planned, s.device()), scalars.device());
     step->set_poison(&s);
   }
 
@@ -56,7 +68,7 @@ struct TinyRun {
     return run(host, n, learning_rate);
   }
 
-  StepScalars run(const HostStep& data, int64_t n, float learning_rate = 1e-3f) {
+  StepScalars run(const HostStep& data, int64_t n, float learning_rate = 1e-3f, bool update = true) {
     const auto micros = batches.upload(s, data.micros);
     StepScalars values = scalars.read(s);
     values.seed = static_cast<uint64_t>(options.training.seed);
@@ -64,7 +76,10 @@ struct TinyRun {
     values.learning_rate = learning_rate;
     values.max_norm = static_cast<float>(options.training.gradient_clip_norm);
     scalars.write(s, values);
-    step->run(s, micros);
+    if (update)
+      step->run(s, micros);
+    else
+      step->gradients(s, micros);
     return scalars.read(s);
   }
 
@@ -79,12 +94,20 @@ struct TinyRun {
     return bytes;
   }
 
+  StoreSetup setup_of_store(bool split_weight_gradients) {
+    StoreSetup setup = store_setup(options, *model, mesh);
+    setup.split_weight_gradients |= split_weight_gradients;
+    return setup;
+  }
+
   Options options;
   ThreadPool pool;
   Stream s;
+  Mesh mesh;
   std::unique_ptr<Model> model;
-  Replicated params;
-  Mesh mesh = Mesh::single();
+  StoreSetup held;
+  std::unique_ptr<ParamStore> store;
+  ParamStore& params;
   Scalars scalars;
   Loader loader;
   DeviceBatches batches;

@@ -15,9 +15,9 @@ constexpr int64_t kTableCols = 256;
 /// to += from
 template <class A, class T>
 inline void add_row(A* to, const T* from, int64_t n) {
-  int64_t i = 0;
-  for (; i + simd::kLanes <= n; i += simd::kLanes) simd::store(to + i, simd::load(to + i) + simd::load(from + i));
-  for (; i < n; ++i) to[i] = static_cast<A>(static_cast<Acc<T>>(to[i]) + static_cast<Acc<T>>(from[i]));
+  simd::for_each_vector(n, [&](int64_t i, auto lanes) {
+    simd::store(to + i, simd::load(to + i, lanes) + simd::load(from + i, lanes), lanes);
+  });
 }
 
 }  // namespace

@@ -139,10 +139,9 @@ void linear_backward_bias(Stream& s, Tensor db, Accum accum, Rows dy, Stack& tem
       convert_row(sums, pdy + begin * ld, cols);
       for (int64_t r = begin + 1; r < end; ++r) {
         const T* in = pdy + r * ld;
-        int64_t i = 0;
-        for (; i + simd::kLanes <= cols; i += simd::kLanes)
-          simd::store(sums + i, simd::load(sums + i) + simd::load(in + i));
-        for (; i < cols; ++i) sums[i] += static_cast<A>(in[i]);
+        simd::for_each_vector(cols, [&](int64_t i, auto n) {
+          simd::store(sums + i, simd::load(sums + i, n) + simd::load(in + i, n), n);
+        });
       }
     });
   });

@@ -49,18 +49,6 @@ std::pair<F64, F64> cos_sin(F64 angle) {
   return {((quadrant + 1) & 2) != 0 ? -cosine : cosine, (quadrant & 2) != 0 ? -sine : sine};
 }
 
-template <class T>
-simd::Vec<Acc<T>> load_some(const T* p, int64_t n) {
-  return n == simd::kLanes ? simd::load(p) : simd::load(p, n);
-}
-template <class T>
-void store_some(T* p, simd::Vec<Acc<T>> v, int64_t n) {
-  if (n == simd::kLanes)
-    simd::store(p, v);
-  else
-    simd::store(p, v, n);
-}
-
 }  // namespace
 
 void rope(Stream& s, Rows x, View positions, View inv_freq, int64_t heads, bool inverse) {
@@ -85,22 +73,21 @@ void rope(Stream& s, Rows x, View positions, View inv_freq, int64_t heads, bool 
       for (int64_t t = begin; t < end; ++t) {
         for (int64_t first = 0; first < half; first += kPairs) {
           const int64_t pairs = std::min(kPairs, half - first);
-          for (int64_t i = 0; i < pairs; i += simd::kLanes) {
+          simd::for_each_vector(pairs, [&](int64_t i, auto n) {
             // The angle of a late position needs more digits than a float has.
-            F64 freq = __builtin_convertvector(load_some(pf + first + i, std::min(simd::kLanes, pairs - i)), F64);
+            F64 freq = __builtin_convertvector(simd::load(pf + first + i, n), F64);
             auto [c, sn] = cos_sin(freq * static_cast<double>(pp[t]));
             simd::store(cosines + i, __builtin_convertvector(c, simd::Vec<A>));
             simd::store(sines + i, __builtin_convertvector(sn * sign, simd::Vec<A>));
-          }
+          });
           for (int64_t h = 0; h < heads; ++h) {
             T *low = px + t * ld + h * 2 * half + first, *high = low + half;
-            for (int64_t i = 0; i < pairs; i += simd::kLanes) {
-              const int64_t n = std::min(simd::kLanes, pairs - i);
-              auto a = load_some(low + i, n), b = load_some(high + i, n);
+            simd::for_each_vector(pairs, [&](int64_t i, auto n) {
+              auto a = simd::load(low + i, n), b = simd::load(high + i, n);
               auto c = simd::load(cosines + i), sn = simd::load(sines + i);
-              store_some(low + i, a * c - b * sn, n);
-              store_some(high + i, b * c + a * sn, n);
-            }
+              simd::store(low + i, a * c - b * sn, n);
+              simd::store(high + i, b * c + a * sn, n);
+            });
           }
         }
       }

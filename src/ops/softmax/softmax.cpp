@@ -13,26 +13,6 @@ constexpr int64_t kElementGrain = 1 << 14;
 
 int64_t rows_per_range(int64_t cols) { return std::max<int64_t>(1, kElementGrain / std::max<int64_t>(1, cols)); }
 
-/// f(i, n) for each whole vector (n = kLanes) and the tail of a row.
-template <class F>
-void each_vector(int64_t cols, F&& f) {
-  int64_t i = 0;
-  for (; i + simd::kLanes <= cols; i += simd::kLanes) f(i, simd::kLanes);
-  if (i < cols) f(i, cols - i);
-}
-
-template <class T>
-simd::Vec<Acc<T>> load_some(const T* p, int64_t n) {
-  return n == simd::kLanes ? simd::load(p) : simd::load(p, n);
-}
-template <class T>
-void store_some(T* p, simd::Vec<Acc<T>> v, int64_t n) {
-  if (n == simd::kLanes)
-    simd::store(p, v);
-  else
-    simd::store(p, v, n);
-}
-
 }  // namespace
 
 void softmax(Stream& s, Rows y, Rows x, float scale) {
@@ -54,21 +34,21 @@ void softmax(Stream& s, Rows y, Rows x, float scale) {
       for (int64_t r = begin; r < end; ++r) {
         const T* in = px + r * ldx;
         T* out = py + r * ldy;
-        auto scaled = [=](int64_t i, int64_t n) {
-          V v = load_some(in + i, n) * static_cast<A>(scale);
+        auto scaled = [=](int64_t i, auto n) {
+          V v = simd::load(in + i, n) * static_cast<A>(scale);
           for (int64_t lane = n; lane < simd::kLanes; ++lane) v[lane] = -kInfinity;
           return v;
         };
         V highest = simd::splat(-kInfinity);
-        each_vector(cols, [&](int64_t i, int64_t n) { highest = simd::max<A>(highest, scaled(i, n)); });
+        simd::for_each_vector(cols, [&](int64_t i, auto n) { highest = simd::max<A>(highest, scaled(i, n)); });
         A shift = simd::max_of<A>(highest);
         if (shift == -kInfinity) shift = 0;  // all masked: e^-inf = 0 instead of e^(-inf + inf)
         V sums{};
-        each_vector(cols, [&](int64_t i, int64_t n) { sums += simd::exp<A>(scaled(i, n) - shift); });
+        simd::for_each_vector(cols, [&](int64_t i, auto n) { sums += simd::exp<A>(scaled(i, n) - shift); });
         // The exponentials are computed a second time: stored ones would be rounded to T before they are divided.
         A sum = simd::sum<A>(sums), inverse = sum == 0 ? A(0) : A(1) / sum;
-        each_vector(
-            cols, [&](int64_t i, int64_t n) { store_some(out + i, simd::exp<A>(scaled(i, n) - shift) * inverse, n); });
+        simd::for_each_vector(
+            cols, [&](int64_t i, auto n) { simd::store(out + i, simd::exp<A>(scaled(i, n) - shift) * inverse, n); });
       }
     });
   });
@@ -93,10 +73,11 @@ void softmax_backward(Stream& s, Rows dx, Rows dy, Rows y, float scale) {
         const T *value = py + r * ldy, *up = pdy + r * lddy;
         T* out = pdx + r * lddx;
         simd::Vec<A> sums{};
-        each_vector(cols, [&](int64_t i, int64_t n) { sums += load_some(value + i, n) * load_some(up + i, n); });
+        simd::for_each_vector(cols,
+                              [&](int64_t i, auto n) { sums += simd::load(value + i, n) * simd::load(up + i, n); });
         A dot = simd::sum<A>(sums);
-        each_vector(cols, [&](int64_t i, int64_t n) {
-          store_some(out + i, static_cast<A>(scale) * load_some(value + i, n) * (load_some(up + i, n) - dot), n);
+        simd::for_each_vector(cols, [&](int64_t i, auto n) {
+          simd::store(out + i, static_cast<A>(scale) * simd::load(value + i, n) * (simd::load(up + i, n) - dot), n);
         });
       }
     });

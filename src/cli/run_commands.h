@@ -7,8 +7,53 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "train/bench.h"
 
+/// The commands about a run's configuration.
 namespace chiron::cli {
+
+struct TrainArgs {
+  std::string config;
+  std::vector<std::string> sets;
+  std::string out;
+  bool fresh = false;
+  int64_t crash_at = 0, disk_full_at = 0;  ///< file operations, for tests; 0: none
+
+  void describe(Command& c);
+};
+
+/// Trains a model; returns ExitCode::stopped after a signal and a checkpoint.
+ExitCode train(const TrainArgs& args);
+
+struct PlanArgs {
+  std::string config;
+  std::vector<std::string> sets;
+  bool ops = false;
+
+  void describe(Command& c);
+};
+
+/// Prints what a run needs, without allocating the model.
+ExitCode plan(const PlanArgs& args);
+
+enum class BenchSubject : uint8_t { step, ops };
+constexpr std::array<std::string_view, 2> names_of(BenchSubject) { return {"step", "ops"}; }
+
+struct BenchArgs {
+  BenchSubject subject = BenchSubject::step;
+  std::string config;  ///< of the step; empty: gpt2-10m
+  std::vector<std::string> sets;
+  int64_t steps = 15;
+  int64_t threads = 0;
+  bool json = false;
+
+  void describe(Command& c);
+};
+
+/// Warns of a step that was faster than its products alone.
+void warn_if_busy(const Figures& step, Log& log);
+/// Measures a training step, or the ops one by one.
+ExitCode bench(const BenchArgs& args);
 
 struct ConfigShowArgs {
   std::string config;
@@ -41,7 +86,7 @@ struct ConfigInitArgs {
 
 /// Prints the resolved configuration as YAML.
 ExitCode config_show(const ConfigShowArgs& args);
-/// Throws ConfigError at the first configuration that cannot be.
+/// Throws one ConfigError for all that is wrong in any of the configurations.
 ExitCode config_check(const ConfigCheckArgs& args);
 /// Prints all options.
 ExitCode config_schema(const ConfigSchemaArgs& args);
