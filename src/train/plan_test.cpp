@@ -124,8 +124,15 @@ TEST(Plan, MemoryByClass) {
   EXPECT_EQ(f32.state.gradients, f32.state.weights);
   EXPECT_EQ(f32.state.optimizer, 2 * f32.state.weights);
   EXPECT_EQ(f32.logits, Small::B * Small::T * Small::V * 4);
-  EXPECT_EQ(f32.total(), f32.state.weights + f32.state.gradients + f32.state.optimizer + f32.stacks.peak() + f32.batches + f32.workspace +
-                             Plan::kProgram);
+  EXPECT_NEAR(static_cast<double>(f32.snapshot), 3 * bytes, 3 * slack) << "weights and moments";
+  EXPECT_EQ(f32.total(),
+            f32.state.total() + f32.stacks.peak() + f32.batches + f32.snapshot + f32.workspace + Plan::kProgram);
+  Options other = o;
+  other.checkpoint.async = false;
+  EXPECT_EQ(plan_of(other).snapshot, 0);
+  other = o;
+  other.checkpoint.every = other.training.max_steps;
+  EXPECT_EQ(plan_of(other).snapshot, 0) << "nothing goes on during the last save";
   o.training.use_amp = true;
   const Plan bf16 = plan_of(o);
   EXPECT_NEAR(static_cast<double>(bf16.state.weights), 1.5 * bytes, 2 * slack);
