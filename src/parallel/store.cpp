@@ -6,6 +6,7 @@
 #include "ops/cast/cast.h"
 #include "ops/residual/residual.h"
 #include "parallel/held_params.h"
+#include "parallel/shard_pieces.h"
 
 namespace chiron {
 namespace {
@@ -18,18 +19,6 @@ Shard rows_of(const Shard& shard, int64_t begin, int64_t end) {
   for (Tensor* t : {&part.master, &part.compute, &part.grad, &part.m, &part.v})
     if (t->present()) *t = t->slice(begin, end);
   return part;
-}
-
-/// Calls f(piece, begin, end) for the pieces that a shard has rows of: rows of the shard.
-template <class F>
-void for_each_piece(const ParamSpec& spec, const Shard& shard, F&& f) {
-  const int64_t rows = shard.master.shape[0];
-  int64_t at = -shard.first_row;
-  for (const Piece& piece : spec.pieces) {
-    const int64_t begin = std::clamp<int64_t>(at, 0, rows), end = std::clamp<int64_t>(at + piece.rows, 0, rows);
-    if (begin < end) f(piece, begin, end);
-    at += piece.rows;
-  }
 }
 
 class Store final : public ParamStore {
@@ -154,8 +143,8 @@ void Store::list_sums(Stream& s) {
     if (sums.empty())
       for (const Tensor& run : held_.gradient_runs(h.last_user())) sums.push_back({&mesh_.group(same_), run});
     if (spec(h.param).summand) sums.push_back({&mesh_.group(Axis::tp), h.grad_share});
-    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t begin, int64_t end) {
-      if (piece.holders > 1) sums.push_back({holders.at(piece.holders), h.grad_share.slice(begin, end)});
+    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t, int64_t at, int64_t rows) {
+      if (piece.holders > 1) sums.push_back({holders.at(piece.holders), h.grad_share.slice(at, at + rows)});
     });
     // Not before all stages are through: the other one waits for what this one has yet to send.
     if (stages && across_stages(h)) late_sums_.push_back({stages, h.grad_share});
@@ -177,11 +166,11 @@ void Store::list_shards(Stream& s) {
     auto count_up_to = [&](int64_t end) {
       if (from < end) counted_.push_back(rows_of(h.shard, from, end));
     };
-    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t begin, int64_t end) {
+    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t, int64_t at, int64_t rows) {
       if (piece.mine) return;
       all = false;
-      count_up_to(begin);
-      from = end;
+      count_up_to(at);
+      from = at + rows;
     });
     count_up_to(h.shard.master.shape[0]);
   }
