@@ -204,9 +204,10 @@ void Store::fetch(Stream& s, Unit u) {
   CHECK(!ring || in_ring || turn(u).pinned == kNoUnit, "fetch of unit {} while {} is in use", u, turn(u).pinned);
   // A dry step of a store in memory gathers nothing.
   const bool real = dry_ || !s.dry();
-  for (size_t i = 0; i < held_.all().size(); ++i) {
+  for (int place : held_.used_by(u)) {
+    const auto i = static_cast<size_t>(place);
     const HeldParam& h = held_.all()[i];
-    if (std::ranges::count(h.users, u) == 0 || (h.ring ? in_ring : here_[i])) continue;
+    if (h.ring ? in_ring : here_[i]) continue;
     sharing_.all_gather(s, h.weight, h.weight_share);
     here_[i] = real && !h.ring;
   }
@@ -275,10 +276,9 @@ void Store::scatter(Stream& s, const HeldParam& h, Seen& seen, bool last_micro) 
 }
 
 void Store::reduce(Stream& s, Unit u, bool last_micro) {
-  for (size_t i = 0; i < held_.all().size(); ++i) {
-    const HeldParam& h = held_.all()[i];
-    if (h.grad.present() && h.last_user() == u) scatter(s, h, seen_[i], last_micro);
-  }
+  for (int i : held_.completed_by(u))
+    if (const HeldParam& h = held_.all()[static_cast<size_t>(i)]; h.grad.present())
+      scatter(s, h, seen_[static_cast<size_t>(i)], last_micro);
   if (held_.ring_unit(u)) turn(u).writing = kNoUnit;
   if (!last_micro || u >= std::ssize(sums_)) return;
   for (const Sum& sum : sums_[static_cast<size_t>(u)]) sum.group->all_reduce(s, sum.gradients, Reduce::sum);
