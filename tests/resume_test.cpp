@@ -14,11 +14,12 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// Saved in the foreground, so that the n-th file operation is the same one each time.
 constexpr const char* kConfig = R"(
 model: {family: gpt2, num_layers: 1, d_model: 16, num_heads: 2, vocab_size: 32}
 training: {batch_size: 2, seq_len: 12, max_steps: 6, learning_rate: 1e-2, warmup_steps: 3, eval_every: 0}
 data: {synthetic: true}
-checkpoint: {every: 0}
+checkpoint: {every: 0, async: false}
 run: {threads: 1}
 logging: {level: WARNING}
 )";
@@ -201,6 +202,44 @@ TEST_F(Resume, TheFirstStepHasTheRateOfItsNumber) {
     EXPECT_NEAR(lines[n]["lr"].get<double>(), 1e-2 * static_cast<double>(40 - n) / 37, 1e-8) << n;
 }
 
+TEST_F(Resume, InTheBackgroundTheSameCheckpoints) {
+  const Words sets = {"checkpoint.every=1", "checkpoint.keep_last=9", "model.d_model=64", "model.vocab_size=2000"};
+  expect_done("now", sets);
+  expect_done("later", sets + Words{"checkpoint.async=true"});
+  const std::string now = dir / "now/checkpoints", later = dir / "later/checkpoints";
+  ASSERT_EQ(find_checkpoints(now).whole.size(), 6u);
+  ASSERT_EQ(list_directory(now), list_directory(later));
+  for (const CheckpointInfo& c : find_checkpoints(now).whole)
+    for (const std::string& name : list_directory(c.path)) {
+      const std::string file = c.path.substr(now.size()) + "/" + name;
+      EXPECT_TRUE(read_file(now + file) == read_file(later + file)) << file << ": training went on meanwhile";
+    }
+}
+
+TEST_F(Resume, ASignalWaitsForWhatIsBeingWritten) {
+  const Words sets = {"training.lr_schedule=constant", "checkpoint.every=1", "checkpoint.async=true",
+                      "checkpoint.on_exit=false"};
+  Process process(train("run", sets + Words{"training.max_steps=100000000"}), dir / "out.txt");
+  ASSERT_TRUE(eventually([&] { return file_exists(dir / "run/metrics.jsonl") && metrics_of(dir / "run").size() > 2; }));
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait().code, 75);
+  const auto steps = static_cast<int64_t>(metrics_of(dir / "run").size());
+  const std::string newest = this->newest("run");
+  EXPECT_THAT(list_directory(dir / "run/checkpoints"), testing::Not(testing::Contains(HasSubstr("saving"))));
+  EXPECT_EQ(newest_checkpoint(dir / "run/checkpoints")->step, steps) << newest;
+}
+
+TEST_F(Resume, AFailingWriterEndsTheRunAndNamesTheFile) {
+  const Words sets = {"checkpoint.every=2", "checkpoint.async=true", "training.max_steps=1000"};
+  for (const int64_t n : {60, 63, 66, 69}) {
+    Outcome o = go("run", sets, {"--fresh", "--disk-full-at", std::to_string(n)});
+    EXPECT_EQ(o.code, 4) << n << ": " << o.text;
+    EXPECT_THAT(o.text, AllOf(HasSubstr(dir / "run"), HasSubstr("the disk is full")));
+    EXPECT_LT(metrics_of(dir / "run").size(), 100u) << "told at the next step, not at the end";
+    for (const CheckpointInfo& c : find_checkpoints(dir / "run/checkpoints").whole) Checkpoint whole(c.path);
+  }
+}
+
 TEST_F(Resume, KeepsTheLast) {
   auto left = [&] {
     std::vector<int64_t> steps;
@@ -333,6 +372,28 @@ TEST_F(LongResume, AfterAFullDiskAtAnyFileOperation) {
     if (HasFailure()) return;
   }
   EXPECT_GT(failures, all / 2);
+}
+
+TEST_F(LongResume, AfterAKillOrAFullDiskWhileOneIsWritten) {
+  const Trace want = trace_of(dir / "whole");
+  const Words async = sets + Words{"checkpoint.async=true"};
+  for (const char* fault : {"--crash-at", "--disk-full-at"}) {
+    int64_t failures = 0;
+    for (int64_t n = 1;; n += 3) {
+      remove_tree(dir / "run");
+      Outcome o = go("run", async, {fault, std::to_string(n)});
+      if (o.code == 0 && failures > 25) break;
+      failures += o.code != 0;
+      EXPECT_THAT(o.code, testing::AnyOf(0, 4, -SIGKILL)) << n << ": " << o.text;
+      for (const CheckpointInfo& c : find_checkpoints(dir / "run/checkpoints").whole) Checkpoint whole(c.path);
+      expect_done("run", async);
+      expect_same(trace_of(dir / "run"), want, fmt::format("{} {}", fault, n));
+      for (const char* folder : {"", "/checkpoints"})
+        EXPECT_EQ(list_directory(dir / "run" + folder), list_directory(dir / "whole" + folder))
+            << n << ": nothing is left";
+      if (HasFailure()) return;
+    }
+  }
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """The checks in tools/ must fail on bad input and pass on good input; the scripts must say what is missing."""
 
+import json
 import os
 import shutil
+import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -466,6 +469,49 @@ esac
         self.assertNotIn("eval|", calls)
         self.put({"train_status": "7"})
         self.assertEqual(self.start(self.root / "my text.txt")[0], 7)
+
+
+class DcpRead(Sandbox):
+    """The part of tests/dcp_read.py that needs no PyTorch."""
+
+    def shard(self, rank, tensors):
+        """A file of float32 tensors: name -> (offsets, shape, values)."""
+        header, data = {}, b""
+        for name, (_, shape, values) in tensors.items():
+            raw = struct.pack(f"<{len(values)}f", *values)
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+        offsets = json.dumps({name: {"saved_offsets": entry[0]} for name, entry in tensors.items()})
+        header["__metadata__"] = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": offsets}
+        text = json.dumps(header).encode()
+        path = self.root / f"shard-{rank:05}-model-00001-of-00001.safetensors"
+        path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+    def read(self):
+        return self.call(ROOT / "tests/dcp_read.py", "--plain", self.root)
+
+    def test_shards_are_put_together(self):
+        sys.path.insert(0, str(ROOT / "tests"))
+        import dcp_read
+        self.shard(1, {"w": ([0, 0], [2, 2], [0, 1, 4, 5]), "scale": ([], [], [7])})
+        self.shard(2, {"w": ([0, 2], [2, 2], [2, 3, 6, 7]), "v": ([1], [2], [1, 2])})
+        self.shard(3, {"w": ([2, 0], [1, 4], [8, 9, 10, 11]), "v": ([0], [1], [0])})
+        whole = dcp_read.assemble_all(self.root)
+        self.assertEqual(whole["w"], ("F32", [3, 4], struct.pack("<12f", *range(12))))
+        self.assertEqual(whole["v"], ("F32", [3], struct.pack("<3f", 0, 1, 2)))
+        self.assertEqual(whole["scale"], ("F32", [], struct.pack("<f", 7)))
+        self.assertEqual(self.read(), (0, "3 tensors, 0 differ\n"))
+
+    def test_overlaps_and_holes_are_found(self):
+        self.shard(1, {"w": ([0], [2], [0, 1])})
+        self.shard(2, {"w": ([1], [2], [1, 2])})
+        code, text = self.read()
+        self.assertNotEqual(code, 0)
+        self.assertIn("w: two chunks overlap", text)
+        self.shard(2, {"w": ([3], [2], [3, 4])})
+        code, text = self.read()
+        self.assertNotEqual(code, 0)
+        self.assertIn("w: 1 of its 5 elements are in no shard", text)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <ranges>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/json_file.h"
@@ -41,15 +42,16 @@ std::optional<CheckpointInfo> newest_checkpoint(const std::string& dir, std::vec
   return scan.whole.empty() ? std::nullopt : std::optional(scan.whole.back());
 }
 
-Checkpoint::Checkpoint(const std::string& path) : path_(path) {
+Checkpoint::Checkpoint(const std::string& path, int share, int shares) : path_(path) {
   if (!directory_exists(path)) throw DataError("{} is no checkpoint folder", path);
   Manifest manifest = read_manifest(path);
   step_ = manifest.step;
+  int num_shards = 0;
   for (const FileRecord& record : manifest.files) {
     std::string file = fmt::format("{}/{}", path, record.name);
-    const bool shard = record.name.starts_with("shard-");
+    const bool shard = record.name.starts_with("shard-"), check = !shard || num_shards++ % shares == share;
     std::string text = shard ? "" : read_file(file);
-    if ((shard ? FileReader(file).hash() : hash128(text)) != record.hash)
+    if (check && (shard ? FileReader(file).hash() : hash128(text)) != record.hash)
       throw DataError("{} is damaged: its bytes do not have the hash that {} gives", file, kManifest);
     if (shard)
       add_shard(record.name);
@@ -59,6 +61,7 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
       extra_.emplace(record.name, std::move(text));
   }
   if (!state_) throw DataError("{}/{}: no {} is listed", path, kManifest, kState);
+  drop_copies();
 }
 Checkpoint::~Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
@@ -86,6 +89,25 @@ void Checkpoint::add_shard(const std::string& name) {
                       stored.global.rank);
     for (int i = 0; i < box.size.rank; ++i) stored.global[i] = std::max(stored.global[i], box.offset[i] + box.size[i]);
     stored.chunks.push_back({&file, box});
+  }
+}
+
+void Checkpoint::drop_copies() {
+  for (auto& [name, stored] : tensors_) {
+    std::vector<Chunk>& chunks = stored.chunks;
+    auto place = [](const Chunk& c) { return std::tie(c.box.offset.dims, c.box.size.dims); };
+    std::stable_sort(chunks.begin(), chunks.end(), [&](const Chunk& a, const Chunk& b) { return place(a) < place(b); });
+    auto same = [&](const Chunk& a, const Chunk& b) { return place(a) == place(b); };
+    chunks.erase(std::unique(chunks.begin(), chunks.end(), same), chunks.end());
+    // Sorted by their first rows, so that few can meet.
+    for (size_t i = 0; i < chunks.size() && stored.global.rank > 0; ++i)
+      for (size_t j = i + 1; j < chunks.size(); ++j) {
+        const Box &a = chunks[i].box, &b = chunks[j].box;
+        if (b.offset[0] >= a.offset[0] + a.size[0]) break;
+        if (overlap(a, b) > 0)
+          throw DataError("{} and {} hold the same elements of {}: they are not of one save", chunks[i].file->path(),
+                          chunks[j].file->path(), name);
+      }
   }
 }
 
@@ -134,14 +156,7 @@ void Checkpoint::read_host(const StatePart& part) const {
     throw DataError("{}: tensor {}: the shape is {}, expected {}", path_, part.name, stored.global.str(),
                     part.global.str());
   int64_t found = 0;
-  for (size_t i = 0; i < stored.chunks.size(); ++i) {
-    const Chunk& chunk = stored.chunks[i];
-    // Replicated tensors stand in several shards: the first one serves.
-    bool again =
-        std::any_of(stored.chunks.begin(), stored.chunks.begin() + static_cast<ptrdiff_t>(i),
-                    [&](const Chunk& c) { return c.box.offset == chunk.box.offset && c.box.size == chunk.box.size; });
-    if (!again) found += chunk.file->read_overlap(part, chunk.box.offset);
-  }
+  for (const Chunk& chunk : stored.chunks) found += chunk.file->read_overlap(part, chunk.box.offset);
   if (int64_t all = part.part.size.numel(); found != all)
     throw DataError("{}: tensor {}: the shards hold {} of the {} elements asked for", path_, part.name, found, all);
 }

@@ -12,9 +12,10 @@
 #include "io/safetensors.h"
 
 /// Checkpoints: DIR/step-00000120/ holds
-///   shard-0000R-model-00001-of-00001.safetensors      one per rank: its part of the model, laid out as PyTorch's
+///   shard-0000R-model-00001-of-00001.safetensors      of each rank its part of the model, laid out as PyTorch's
 ///   shard-0000R-optimizer-00001-of-00001.safetensors  distributed checkpoints are (torch/distributed/checkpoint/
-///                                                     hf_storage.py): offsets in __metadata__, one chunk per tensor
+///                                                     hf_storage.py): offsets in __metadata__, one chunk of a tensor
+///                                                     in a file, so that a rank with several has several files
 ///   trainer_state.json and further small files of the trainer's own
 ///   manifest.json   format version, step, size and XXH3-128 of each file above
 ///   COMPLETE        written last: the manifest's XXH3-128
@@ -71,9 +72,9 @@ class CheckpointSave {
 };
 
 /// Writes one rank's parts of the model or the optimizer, as they lie in memory, hashed on the way and synced. `kind`
-/// is "model" or "optimizer", `rank` counts from 0. Parts of one tensor must make up one box.
-FileRecord write_shard(const std::string& folder, const std::string& kind, int rank, std::span<const StatePart> parts,
-                       const Staging& staging = {});
+/// is "model" or "optimizer", `rank` counts from 0. Without parts there is no file.
+std::vector<FileRecord> write_shards(const std::string& folder, const std::string& kind, int rank,
+                                     std::span<const StatePart> parts, const Staging& staging = {});
 
 /// One rank's whole save. Throws IoError, naming the file, when the disk refuses; older checkpoints stay as they are.
 CheckpointInfo save_checkpoint(const std::string& dir, int64_t step, std::span<const StatePart> model,
@@ -83,8 +84,9 @@ CheckpointInfo save_checkpoint(const std::string& dir, int64_t step, std::span<c
 /// A checkpoint opened for reading.
 class Checkpoint {
  public:
-  /// Reads every byte and checks all hashes: DataError, naming the file, for any damage.
-  explicit Checkpoint(const std::string& path);
+  /// Reads every byte and checks all hashes: DataError, naming the file, for any damage, and for shards that overlap
+  /// without being copies. Of `shares` ranks that open it together each checks the hashes of its share of the shards.
+  explicit Checkpoint(const std::string& path, int share = 0, int shares = 1);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;
 
@@ -115,6 +117,8 @@ class Checkpoint {
     Shape global;
   };
   void add_shard(const std::string& name);
+  /// Leaves one of each chunk's copies.
+  void drop_copies();
   void read_host(const StatePart& part) const;
   const Stored& at(const std::string& name) const;
 

@@ -25,6 +25,25 @@ FileRecord write_small(const std::string& folder, const std::string& name, const
   return {name, static_cast<int64_t>(text.size()), hash128(text)};
 }
 
+FileRecord write_shard(const std::string& folder, std::string name, std::span<const StatePart> parts,
+                       const Staging& staging) {
+  std::vector<TensorToWrite> tensors = tensors_to_write(parts);
+  nlohmann::json offsets = nlohmann::json::object();
+  for (const TensorToWrite& t : tensors) {
+    const Shape& o = t.box.offset;
+    offsets[t.name()] = {{"saved_offsets", std::vector<int64_t>(o.dims.begin(), o.dims.begin() + o.rank)}};
+  }
+  FileRecord record{std::move(name), 0, {}};
+  Hasher hasher;
+  FileWriter out(fmt::format("{}/{}", folder, record.name), FileWriter::Mode::create, &hasher);
+  write_safetensors(out, std::move(tensors), {{"DCP_SHARDING_INFO", offsets.dump()}, {"DCP_VERSION", "1.0"}}, staging);
+  out.sync();
+  out.close();
+  record.size = out.size();
+  record.hash = hasher.digest();
+  return record;
+}
+
 bool is_whole(const std::string& folder) {
   try {
     read_manifest(folder);
@@ -41,10 +60,7 @@ std::string CheckpointSave::folder_of(const std::string& dir, int64_t step) {
 }
 
 CheckpointSave::CheckpointSave(const std::string& dir, int64_t step)
-    : dir_(dir),
-      temp_(folder_of(dir, step)),
-      step_(step),
-      lock_(FileLock::wait(lock_path(dir))) {
+    : dir_(dir), temp_(folder_of(dir, step)), step_(step), lock_(FileLock::wait(lock_path(dir))) {
   CHECK(step >= 0);
   remove_leftovers(dir_);
   make_directories(temp_);
@@ -99,23 +115,15 @@ CheckpointInfo CheckpointSave::commit(std::vector<FileRecord> shards, const nloh
   return {to, step_};
 }
 
-FileRecord write_shard(const std::string& folder, const std::string& kind, int rank, std::span<const StatePart> parts,
-                       const Staging& staging) {
-  std::vector<TensorToWrite> tensors = tensors_to_write(parts);
-  nlohmann::json offsets = nlohmann::json::object();
-  for (const TensorToWrite& t : tensors) {
-    const Shape& o = t.box.offset;
-    offsets[t.name()] = {{"saved_offsets", std::vector<int64_t>(o.dims.begin(), o.dims.begin() + o.rank)}};
-  }
-  FileRecord record{fmt::format("shard-{:05}-{}-00001-of-00001.safetensors", rank + 1, kind), 0, {}};
-  Hasher hasher;
-  FileWriter out(fmt::format("{}/{}", folder, record.name), FileWriter::Mode::create, &hasher);
-  write_safetensors(out, std::move(tensors), {{"DCP_SHARDING_INFO", offsets.dump()}, {"DCP_VERSION", "1.0"}}, staging);
-  out.sync();
-  out.close();
-  record.size = out.size();
-  record.hash = hasher.digest();
-  return record;
+std::vector<FileRecord> write_shards(const std::string& folder, const std::string& kind, int rank,
+                                     std::span<const StatePart> parts, const Staging& staging) {
+  std::vector<FileRecord> records;
+  const auto files = split_into_files(parts);
+  for (size_t i = 0; i < files.size(); ++i)
+    records.push_back(write_shard(
+        folder, fmt::format("shard-{:05}-{}-{:05}-of-{:05}.safetensors", rank + 1, kind, i + 1, files.size()), files[i],
+        staging));
+  return records;
 }
 
 CheckpointInfo save_checkpoint(const std::string& dir, int64_t step, std::span<const StatePart> model,
@@ -126,9 +134,8 @@ CheckpointInfo save_checkpoint(const std::string& dir, int64_t step, std::span<c
   for (const StatePart& part : optimizer)
     CHECK(!model_names.contains(part.name), "{} in both the model and the optimizer", part.name);
   CheckpointSave save(dir, step);
-  std::vector<FileRecord> shards;
-  shards.push_back(write_shard(save.folder(), "model", 0, model, staging));
-  shards.push_back(write_shard(save.folder(), "optimizer", 0, optimizer, staging));
+  std::vector<FileRecord> shards = write_shards(save.folder(), "model", 0, model, staging);
+  for (FileRecord& r : write_shards(save.folder(), "optimizer", 0, optimizer, staging)) shards.push_back(std::move(r));
   return save.commit(std::move(shards), state, extra);
 }
 

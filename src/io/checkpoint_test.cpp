@@ -139,7 +139,7 @@ TEST_F(Checkpoints, SavedByThreeRanksReadByTwo) {
       int64_t begin = 4 * rank, end = std::min(begin + 4, int64_t{10});
       std::vector<StatePart> parts = {rows(w, begin, end), vector};
       if (rank != 1) parts.push_back(rows(w, begin, end, "hole"));
-      shards.push_back(write_shard(save.folder(), "model", rank, parts));
+      shards.push_back(write_shards(save.folder(), "model", rank, parts).at(0));
     }
     EXPECT_EQ(shards[2].name, "shard-00003-model-00001-of-00001.safetensors");
     info = save.commit(shards, json{{"step", 7}}, {});
@@ -159,6 +159,73 @@ TEST_F(Checkpoints, SavedByThreeRanksReadByTwo) {
   checkpoint.read(rows(back, 8, 10, "hole"));
   EXPECT_THAT(message_of<DataError>([&] { checkpoint.read(rows(back, 0, 10, "hole")); }),
               AllOf(HasSubstr("tensor hole"), HasSubstr("36 of the 60")));
+}
+
+/// Rows and columns of a (6, 4) matrix of 0, 1, 2, ...
+struct CheckpointCuts : Checkpoints {
+  std::vector<float> w = std::vector<float>(24);
+  CheckpointCuts() {
+    for (size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i);
+  }
+  StatePart part(std::vector<float>& v, int64_t row, int64_t rows, int64_t col, int64_t cols) {
+    const Rows all(View{reinterpret_cast<uintptr_t>(v.data()), DType::f32, {6, 4}});
+    return {"w", all.slice(row, row + rows).columns(col, cols), false, {{row, col}, {rows, cols}}, {6, 4}};
+  }
+  CheckpointInfo save_ranks(const std::vector<std::vector<StatePart>>& ranks) {
+    CheckpointSave save(dir, 1);
+    std::vector<FileRecord> shards;
+    for (size_t r = 0; r < ranks.size(); ++r)
+      for (FileRecord& f : write_shards(save.folder(), "model", static_cast<int>(r), ranks[r]))
+        shards.push_back(std::move(f));
+    return save.commit(shards, json::object(), {});
+  }
+  void expect_whole(const std::string& path) {
+    std::vector<float> back(24, -1);
+    Checkpoint(path).read(part(back, 0, 6, 0, 4));
+    EXPECT_EQ(back, w);
+  }
+};
+
+TEST_F(CheckpointCuts, PartsThatAreNoBoxGoToSeveralFiles) {
+  const auto info = save_ranks({{part(w, 0, 2, 0, 4), part(w, 4, 2, 0, 4)}, {part(w, 2, 2, 0, 4)}, {}});
+  EXPECT_THAT(list_directory(info.path),
+              ElementsAre("COMPLETE", "manifest.json", "shard-00001-model-00001-of-00002.safetensors",
+                          "shard-00001-model-00002-of-00002.safetensors",
+                          "shard-00002-model-00001-of-00001.safetensors", "trainer_state.json"));
+  expect_whole(info.path);
+  // Tiles in any order are one box.
+  expect_whole(save_ranks({{part(w, 0, 2, 0, 1), part(w, 2, 4, 1, 3), part(w, 2, 4, 0, 1), part(w, 0, 2, 1, 3)}}).path);
+  EXPECT_EQ(list_directory(newest_checkpoint(dir)->path).size(), 4u);
+}
+
+TEST_F(CheckpointCuts, CopiesAreFineAndOverlapsAreNot) {
+  expect_whole(save_ranks({{part(w, 0, 3, 0, 4)}, {part(w, 3, 3, 0, 4)}, {part(w, 0, 3, 0, 4)}}).path);
+  for (const auto& [a, b] :
+       {std::pair{part(w, 0, 4, 0, 4), part(w, 2, 4, 0, 4)}, std::pair{part(w, 0, 6, 0, 3), part(w, 2, 1, 2, 2)}}) {
+    const auto info = save_ranks({{a}, {b}});
+    EXPECT_THAT(message_of<DataError>([&] { Checkpoint checkpoint(info.path); }),
+                AllOf(HasSubstr("shard-00001-model"), HasSubstr("shard-00002-model"), HasSubstr("elements of w")));
+  }
+}
+
+TEST_F(CheckpointCuts, ShardsOfAnotherSaveAreFoundBySomeRank) {
+  const auto info = save_ranks({{part(w, 0, 3, 0, 4)}, {part(w, 3, 3, 0, 4)}});
+  const std::string file = info.path + "/shard-00002-model-00001-of-00001.safetensors";
+  for (float& x : w) x += 1;
+  const std::string other =
+      save_ranks({{part(w, 0, 3, 0, 4)}, {part(w, 3, 3, 0, 4)}}).path + file.substr(file.rfind('/'));
+  const std::string bytes = read_file(other);
+  for (float& x : w) x -= 1;
+  const std::string again = save_ranks({{part(w, 0, 3, 0, 4)}, {part(w, 3, 3, 0, 4)}}).path;
+  const std::string mixed = again + file.substr(file.rfind('/'));
+  write_file(mixed, bytes);
+  EXPECT_EQ(message_of([&] { Checkpoint(again, 0, 2); }), "no error") << "this rank hashes the other shard";
+  for (const auto& [share, shares] : {std::pair{0, 1}, std::pair{1, 2}})
+    EXPECT_THAT(message_of<DataError>([&] { Checkpoint(again, share, shares); }),
+                AllOf(HasSubstr(mixed), HasSubstr("damaged")));
+  remove_file(mixed);
+  for (const int share : {0, 1})
+    EXPECT_THAT(message_of<DataError>([&] { Checkpoint(again, share, 2); }), HasSubstr(mixed + " is missing"));
 }
 
 TEST_F(Checkpoints, SavingAStepAgainReplacesIt) {

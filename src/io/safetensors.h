@@ -76,6 +76,10 @@ struct TensorToWrite {
   int64_t bytes() const { return box.size.numel() * size_of(dtype); }
 };
 
+/// The parts in as few lists as each can be one file: parts of one tensor that make up no box together (the rows of q,
+/// k and v that a tensor rank has of one matrix) go to several.
+std::vector<std::vector<StatePart>> split_into_files(std::span<const StatePart> parts);
+
 /// Joins parts by name, in order of first appearance. `as` is the type to write floats in; without it each keeps its
 /// own. The parts outlive the result. Throws Bug if parts of one name overlap, leave holes or disagree.
 std::vector<TensorToWrite> tensors_to_write(std::span<const StatePart> parts, std::optional<DType> as = std::nullopt);

@@ -99,6 +99,35 @@ std::string header_of(const std::vector<TensorToWrite>& tensors, std::map<std::s
 
 }  // namespace
 
+std::vector<std::vector<StatePart>> split_into_files(std::span<const StatePart> parts) {
+  std::map<std::string_view, std::vector<const StatePart*>> by_name;
+  for (const StatePart& part : parts) by_name[part.name].push_back(&part);
+  auto is_box = [](const std::vector<const StatePart*>& some) {
+    int64_t elements = 0;
+    for (const StatePart* p : some) elements += p->part.size.numel();
+    return elements == bounding_box(some).size.numel();
+  };
+  std::vector<std::vector<StatePart>> files;
+  auto add = [&](size_t file, const StatePart& part) {
+    if (files.size() <= file) files.resize(file + 1);
+    files[file].push_back(part);
+  };
+  for (const auto& [name, all] : by_name) {
+    const bool one = is_box(all);
+    std::vector<const StatePart*> box;
+    size_t file = 0;
+    for (const StatePart* part : all) {
+      box.push_back(part);
+      if (!one && !is_box(box)) {
+        ++file;
+        box = {part};
+      }
+      add(file, *part);
+    }
+  }
+  return files;
+}
+
 std::vector<TensorToWrite> tensors_to_write(std::span<const StatePart> parts, std::optional<DType> as) {
   std::map<std::string_view, size_t> places;
   std::vector<TensorToWrite> tensors;

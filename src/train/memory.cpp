@@ -22,6 +22,7 @@ struct Remedy {
 std::string memory_advice(const Plan& plan, const Options& options, const Model& model, Device device, int64_t free) {
   const TrainingOptions& t = options.training;
   std::vector<Remedy> cheap;
+  if (plan.snapshot > 0) cheap.push_back({"checkpoint.async: false", [](Options& o) { o.checkpoint.async = false; }});
   constexpr int64_t kRows = 1024;  // of logits: enough to keep a device busy
   if (t.batch_size * t.seq_len > kRows && (t.loss_chunk == 0 || t.loss_chunk > kRows))
     cheap.push_back({fmt::format("training.loss_chunk: {}", kRows), [](Options& o) { o.training.loss_chunk = kRows; }});
@@ -59,10 +60,11 @@ std::string memory_advice(const Plan& plan, const Options& options, const Model&
     }
   }
   const std::string need = fmt::format(
-      "the run needs {} by plan (weights {}, gradients {}, optimizer {}, activations {}, temporary {}, logits {})",
+      "the run needs {} by plan (weights {}, gradients {}, optimizer {}, activations {}, temporary {}, logits {}, "
+      "snapshot for saving {})",
       bytes_text(plan.asked()), bytes_text(plan.state.weights), bytes_text(plan.state.gradients),
       bytes_text(plan.state.optimizer), bytes_text(plan.activations), bytes_text(plan.temporary),
-      bytes_text(plan.logits));
+      bytes_text(plan.logits), bytes_text(plan.snapshot));
   if (found.empty())
     return need + "; no smaller batch, training.loss_chunk or activations: keep_none would fit: take a smaller model";
   return need + "; any of these would fit:" + found;

@@ -141,6 +141,11 @@ void CheckpointOptions::describe(Schema& s) {
   s.option("keep_last", keep_last, "How many of the newest checkpoints stay.").at_least(1).changeable();
   s.option("on_exit", on_exit, "Whether a signal that ends the run writes one too; the run's own end always does.")
       .changeable();
+  s.option("async", async,
+           "Whether training goes on while one is written, from a copy of weights and optimizer state in the host's "
+           "memory. `chiron plan` shows what that takes.")
+      .changeable();
+  s.option("writers", writers, "Ranks of one node that write at a time. 0: all.").at_least(0).changeable();
 }
 
 void RunOptions::describe(Schema& s) {

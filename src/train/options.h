@@ -69,7 +69,8 @@ struct ParallelOptions {
 
 struct CheckpointOptions {
   int64_t every = 500, keep_last = 2;
-  bool on_exit = true;
+  bool on_exit = true, async = true;
+  int64_t writers = 0;
 
   void describe(Schema& s);
 };

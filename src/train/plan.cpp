@@ -8,6 +8,7 @@
 #include "ops/gemm/multiply.h"
 #include "parallel/store.h"
 #include "train/device_batch.h"
+#include "train/run_state.h"
 #include "train/setup.h"
 
 namespace chiron {
@@ -37,6 +38,8 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   plan.stacks = std::move(step).take_stacks();
   plan.state = params->bytes();
   plan.batches = tokens.peak() / micros;
+  if (device.kind == DeviceKind::cpu && saves_in_background(options))
+    plan.snapshot = snapshot_bytes(state_tensors(*params));
 }
 
 /// Bytes of every batch that is in the CPU's memory, given those of one micro-batch and its scratch memory.
@@ -137,6 +140,7 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   memory("  temporary", plan.temporary);
   memory("  logits", plan.logits);
   memory("  batches of tokens", plan.batches);
+  if (plan.snapshot > 0) memory("  snapshot for saving", plan.snapshot);
   if (!on_gpu) memory("  workspace of products", plan.workspace);
   memory(on_gpu ? "  driver and libraries" : "  program at work", plan.program);
   memory("  total", plan.total());

@@ -20,6 +20,7 @@ struct Plan {
   StoreBytes state;
   int64_t activations = 0, temporary = 0, logits = 0;
   int64_t batches = 0;    ///< tokens, labels and so on, of the step that runs and the one that is prefetched
+  int64_t snapshot = 0;   ///< of a save in the background; 0 on a GPU, for which it lies in the host's memory
   int64_t workspace = 0;  ///< what the CPU's library of products packs its operands into
   /// What the program takes, whatever the model, about. CPU: code of the ops and stacks of their threads, which an idle
   /// program has not touched. GPU: what driver, kernels and libraries take of its memory (measured on an H200).
@@ -29,7 +30,7 @@ struct Plan {
   std::vector<PlannedOp> ops;     ///< of one micro-batch and the update
 
   /// What a run asks for, and what the program has taken by then.
-  int64_t asked() const { return state.total() + activations + temporary + logits + batches + workspace; }
+  int64_t asked() const { return state.total() + activations + temporary + logits + batches + snapshot + workspace; }
   int64_t total() const { return asked() + program; }
 };
 

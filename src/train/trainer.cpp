@@ -1,6 +1,5 @@
 #include "train/trainer.h"
 
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,9 +9,8 @@
 
 #include "base/files.h"
 #include "base/numbers.h"
-#include "io/checkpoint.h"
+#include "comm/together.h"
 #include "train/device_batch.h"
-#include "train/hf_model.h"
 #include "train/layout.h"
 #include "train/memory.h"
 #include "train/setup.h"
@@ -59,16 +57,6 @@ Plan affordable_plan(const Options& options, const Model& model, const DeviceStr
   return plan;
 }
 
-/// What to do about a damaged checkpoint is the user's choice: going back steps is not silently done.
-Checkpoint open_newest(const std::string& path) {
-  try {
-    return Checkpoint(path);
-  } catch (const DataError& e) {
-    throw DataError("{}\nmove {} out of the way to go on from the checkpoint before it, or put a good copy there",
-                    e.what(), path);
-  }
-}
-
 /// In a checkpoint: the algorithms of products on a GPU.
 constexpr const char* kProductsFile = "products.json";
 
@@ -110,22 +98,30 @@ Trainer::Trainer(Options options, bool fresh, Log& log, Communicator& world)
     once.once = true;
     validation_ = std::make_unique<Loader>(sources_.validation, once);
   }
-  world_.barrier(stream_);  // the first rank has the folder
-  choose_products();
+  const auto newest = find_newest(folder_.checkpoints(), world_, stream_, log_);
+  choose_products(newest);
   allocate();
   log_.info("{}: {}, {} a step, {} of memory by plan", folder_.dir(), counted(plan_.parameters, "parameter"),
             counted(plan_.tokens_per_step, "token"), bytes_text(plan_.total()));
   StepScalars scalars;
   scalars.loss_scale = loss_scaling(options_).first;
+  if (newest) {
+    load_state(*newest, world_, stream_, *params_, sources_, counters_, scalars);
+    saved_step_ = counters_.step;
+    together(world_, stream_, [&] {  // a kill may have come between the last save and this
+      if (is_first()) prune_checkpoints(folder_.checkpoints(), options_.checkpoint.keep_last);
+    });
+    log_.info("resumed from {}, step {}", newest->path, counters_.step);
+  } else {
+    first_weights(stream_, options_, *model_, *params_, sources_, log_);
+  }
   scalars_.write(stream_, scalars);
-  if (!resume()) load_weights();
 }
 
-void Trainer::choose_products() {
+void Trainer::choose_products(const std::optional<CheckpointInfo>& newest) {
   if (!device_.choices) return;
   // A checkpoint's choices come first: the resumed run repeats the bits.
-  if (auto newest = newest_checkpoint(folder_.checkpoints(), nullptr))
-    device_.choices->load(newest->path + "/" + kProductsFile);
+  if (newest) device_.choices->load(newest->path + "/" + kProductsFile);
   tune_products(device_, log_);
 }
 
@@ -136,86 +132,20 @@ void Trainer::allocate() {
     step_ = std::make_unique<TrainStep>(*model_, *params_, mesh_, step_setup(options_, *model_),
                                         Stacks::like(plan_.stacks, device), scalars_.device());
     batches_ = std::make_unique<DeviceBatches>(device, loader_->options());
+    saver_ = std::make_unique<Saver>(
+        Saver::Setup{.dir = folder_.checkpoints(),
+                     .keep_last = options_.checkpoint.keep_last,
+                     .writers = options_.checkpoint.writers,
+                     .snapshot_bytes = saves_in_background(options_) ? snapshot_bytes(state_tensors(*params_)) : 0},
+        world_, stream_);
   } catch (const OutOfMemory& e) {
     // There was room a moment ago: somebody else has taken it.
+    saver_.reset();
     batches_.reset();
     step_.reset();
     params_.reset();
     throw DeviceError("{}; {}", e.what(), memory_advice(plan_, options_, *model_, device, free_memory(device)));
   }
-}
-
-void Trainer::refuse_other_tokenizer() {
-  const std::string file = options_.model.from + "/tokenizer.json";
-  if (!sources_.tokenizer || !file_exists(file)) return;
-  std::string hash;
-  try {
-    hash = open_tokenizer(file)->hash();
-  } catch (const DataError& e) {
-    log_.warning("cannot tell whether the data was made with the model's tokenizer: {}", e.what());
-    return;
-  }
-  if (hash != sources_.tokenizer->hash())
-    throw DataError(
-        "{}: its tokens were made with another tokenizer than the model's; make them with `chiron prepare "
-        "--tokenizer {}`",
-        sources_.train->name(), file);
-}
-
-void Trainer::load_weights() {
-  if (options_.model.from.empty()) {
-    initialize(stream_, *params_, static_cast<uint64_t>(options_.training.seed));
-    return;
-  }
-  refuse_other_tokenizer();
-  load_hf_weights(stream_, *model_, *params_, HfFolder(options_.model.from));
-  if (!weights_are_finite(Staging(stream_), *params_))
-    throw DataError("{}: some of its weights are not finite; no training can start from them", options_.model.from);
-  log_.info("starting from {}", options_.model.from);
-}
-
-bool Trainer::resume() {
-  std::vector<std::string> skipped;
-  auto newest = newest_checkpoint(folder_.checkpoints(), &skipped);
-  for (const std::string& reason : skipped) log_.warning("passed over {}", reason);
-  if (!newest && skipped.empty()) return false;
-  if (!newest)
-    throw DataError(
-        "{}: no whole checkpoint is left to go on from:\n  {}\nput a good copy there, or start anew with --fresh",
-        folder_.checkpoints(), fmt::join(skipped, "\n  "));
-  const Checkpoint checkpoint = open_newest(newest->path);
-  load_constants(stream_, *params_);
-  const Staging staging(stream_);
-  auto weights = weight_parts(*params_), moments = moment_parts(*params_);
-  std::vector<std::string> names;
-  for (const auto* parts : {&weights, &moments})
-    for (const StatePart& part : *parts) names.push_back(part.name);
-  checkpoint.check_names(names);
-  for (const auto* parts : {&weights, &moments})
-    for (const StatePart& part : *parts) checkpoint.read(part, staging);
-  params_->refresh(stream_);
-
-  JsonObject state(checkpoint.state(), newest->path + "/trainer_state.json");
-  if (std::string hash = state.text("vocabulary_hash"); hash != sources_.vocabulary_hash())
-    throw DataError("{}: the run was trained with another vocabulary than that of {}", newest->path,
-                    sources_.train->name());
-  if (state.text("data") != sources_.train->fingerprint())
-    throw DataError(
-        "{}: the run was trained on other data than what {} holds now; put that back, or start anew with "
-        "--fresh",
-        newest->path, sources_.train->name());
-  // Checkpoints of before there was a loss scale lack what belongs to it.
-  counters_ = {state.integer("step"), state.integer("skipped_steps"), state.integer("skipped_in_a_row"),
-               state.integer("overflowed_steps", 0)};
-  StepScalars scalars = scalars_.read(stream_);
-  scalars.applied = state.integer("applied_steps");
-  scalars.loss_scale = static_cast<float>(state.number("loss_scale", static_cast<double>(scalars.loss_scale)));
-  scalars.good_steps = static_cast<int32_t>(state.integer("loss_scale_good_steps", 0));
-  scalars_.write(stream_, scalars);
-  saved_step_ = counters_.step;
-  prune();  // a kill may have come between the last save and this
-  log_.info("resumed from {}, step {}", newest->path, counters_.step);
-  return true;
 }
 
 ExitCode Trainer::run() {
@@ -239,6 +169,7 @@ ExitCode Trainer::run() {
     const auto begin = Clock::now();
     StepStats stats = step(counters_.step);
     stats.seconds = seconds_since(begin);
+    saver_->poll();
     if (validation_ && (counters_.step % options_.training.eval_every == 0 || counters_.step == last))
       stats.validation_loss = validate(stop);
     stats.other_seconds = seconds_since(start) - stats.seconds;
@@ -247,9 +178,11 @@ ExitCode Trainer::run() {
     if (metrics) metrics->write(stats);
     const bool due = options_.checkpoint.every > 0 && counters_.step % options_.checkpoint.every == 0;
     const bool stopping = this->stopping(stop);  // asked once: a signal from here on belongs to the next step
-    if (due || counters_.step == last || (stopping && options_.checkpoint.on_exit)) save();
+    const bool ends = counters_.step == last || stopping;
+    if (due || counters_.step == last || (stopping && options_.checkpoint.on_exit)) save(ends);
     if (stopping) break;
   }
+  saver_->finish();
   progress.finish();
   if (counters_.step == last) {
     log_.info("done: {}; the model is in {}", counted(counters_.step, "step"), folder_.dir());
@@ -308,6 +241,7 @@ void Trainer::watch(const StepScalars& scalars) {
     log_.warning("step {} was skipped: its loss is {}, its gradient norm {}", counters_.step, scalars.loss,
                  scalars.grad_norm);
   if (counters_.skipped_in_a_row < options_.training.max_skipped_steps) return;
+  saver_->finish();
   throw Diverged(
       "{} steps in a row were not finite and were skipped (training.max_skipped_steps); the weights are "
       "those of step {}. A lower training.learning_rate or a longer training.warmup_steps may help",
@@ -329,39 +263,24 @@ bool Trainer::stopping(const StopSignal& stop) {
   return asked;
 }
 
-void Trainer::prune() {
-  if (is_first()) prune_checkpoints(folder_.checkpoints(), options_.checkpoint.keep_last);
-}
-
-void Trainer::save() {
+void Trainer::save(bool ends) {
   if (saved_step_ == counters_.step) return;
-  folder_.check_in_place();
-  const Staging staging(stream_);
-  if (!weights_are_finite(staging, *params_))
-    throw Diverged(
-        "after step {} some weights are not finite; nothing was saved, and what was saved before is whole. A "
-        "lower training.learning_rate may help",
-        counters_.step);
-  const StepScalars scalars = scalars_.read(stream_);
-  nlohmann::json state = {{"step", counters_.step},
-                          {"applied_steps", scalars.applied},
-                          {"skipped_steps", counters_.skipped},
-                          {"skipped_in_a_row", counters_.skipped_in_a_row},
-                          {"overflowed_steps", counters_.overflowed},
-                          {"loss_scale", scalars.loss_scale},
-                          {"loss_scale_good_steps", scalars.good_steps},
-                          {"tokens", counters_.step * loader_->tokens_per_step()},
-                          {"seed", options_.training.seed},
-                          {"options", fingerprint(options_)},
-                          {"vocabulary_hash", sources_.vocabulary_hash()},
-                          {"data", sources_.train->fingerprint()},
-                          {"ranks", 1}};
-  std::map<std::string, std::string> extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
-  if (device_.choices) extra[kProductsFile] = device_.choices->to_json().dump(1) + "\n";
-  if (sources_.tokenizer) extra["tokenizer.json"] = sources_.tokenizer->json();
-  save_checkpoint(folder_.checkpoints(), counters_.step, weight_parts(*params_, Which::mine),
-                  moment_parts(*params_, Which::mine), state, extra, staging);
-  prune();
+  together(world_, stream_, [&] {
+    if (is_first()) folder_.check_in_place();
+    if (!weights_are_finite(Staging(stream_), *params_))
+      throw Diverged(
+          "after step {} some weights are not finite; nothing was saved, and what was saved before is whole. A "
+          "lower training.learning_rate may help",
+          counters_.step);
+  });
+  SaveContents contents = state_tensors(*params_);
+  contents.step = counters_.step;
+  contents.state = state_json(counters_, scalars_.read(stream_), options_, sources_, world_.size());
+  contents.extra = {{"config.json", model_->hf_config().dump(2) + "\n"}};
+  if (device_.choices) contents.extra[kProductsFile] = device_.choices->to_json().dump(1) + "\n";
+  if (sources_.tokenizer) contents.extra["tokenizer.json"] = sources_.tokenizer->json();
+  // Nothing would go on while the last one is written.
+  saver_->save(std::move(contents), saves_in_background(options_) && !ends);
   saved_step_ = counters_.step;
 }
 

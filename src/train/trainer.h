@@ -15,6 +15,7 @@
 #include "train/plan.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
+#include "train/run_state.h"
 #include "train/scalars.h"
 #include "train/sources.h"
 #include "train/step.h"
@@ -33,24 +34,13 @@ class Trainer {
   ExitCode run();
 
  private:
-  /// What is not in tensors: part of the checkpoint.
-  struct Counters {
-    int64_t step = 0;  ///< steps done
-    int64_t skipped = 0, skipped_in_a_row = 0;
-    int64_t overflowed = 0;
-  };
-
   void allocate();
   /// Before memory is given away: which algorithms compute the plan's products.
-  void choose_products();
-  void load_weights();
-  /// DataError if model.from brings a tokenizer, and the data was made with another.
-  void refuse_other_tokenizer();
-  bool resume();
+  void choose_products(const std::optional<CheckpointInfo>& newest);
   StepStats step(int64_t n);
   void watch(const StepScalars& scalars);
-  void save();
-  void prune();
+  /// `ends`: no step follows.
+  void save(bool ends);
   std::optional<double> validate(const StopSignal& stop);
   bool is_first() const { return world_.rank() == 0; }
   /// Whether any rank was asked to stop: the same answer on all.
@@ -75,7 +65,8 @@ class Trainer {
   LearningRate rate_;
   std::unique_ptr<Prefetcher> prefetcher_;
   Counters counters_;
-  int64_t saved_step_ = -1;
+  std::unique_ptr<Saver> saver_;
+  int64_t saved_step_ = -1;  ///< of the newest save that was started, or loaded
 };
 
 }  // namespace chiron
