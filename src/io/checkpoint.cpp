@@ -104,7 +104,7 @@ void Checkpoint::drop_copies() {
       for (size_t j = i + 1; j < chunks.size(); ++j) {
         const Box &a = chunks[i].box, &b = chunks[j].box;
         if (b.offset[0] >= a.offset[0] + a.size[0]) break;
-        if (overlap(a, b) > 0)
+        if (common(a, b).size.numel() > 0)
           throw DataError("{} and {} hold the same elements of {}: they are not of one save", chunks[i].file->path(),
                           chunks[j].file->path(), name);
       }
