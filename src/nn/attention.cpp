@@ -16,16 +16,18 @@ void append(Ctx& c, Tensor cache, Rows rows, const Batch& batch) {
   }
 }
 
-/// Calls f(row in rank order, row in sequence order, rows) for each chunk of a batch's sequences over the context
-/// ranks.
+/// Calls f(in, of) for each chunk of the context ranks: where it lies in `whole`, which has sequence by sequence, and
+/// in `parts`, which has rank by rank, as (sequences, a chunk's elements).
 template <class F>
-void for_each_chunk(const Ctx& c, const Batch& batch, F&& f) {
-  const int64_t ranks = c.cp.size(), rows = batch.length / 2;
-  int64_t from = 0;
+void for_each_chunk(const Ctx& c, const Batch& batch, Tensor whole, Tensor parts, F&& f) {
+  const int64_t ranks = c.cp.size(), n = whole.numel() / (batch.sequences * 2 * ranks);
+  const Rows in = whole.reshape({batch.sequences, 2 * ranks * n}), of = parts.reshape({2 * ranks * batch.sequences, n});
+  int64_t row = 0;
   for (int64_t rank = 0; rank < ranks; ++rank)
-    for (const int64_t chunk : {rank, 2 * ranks - 1 - rank})
-      for (int64_t sequence = 0; sequence < batch.sequences; ++sequence, from += rows)
-        f(from, (sequence * 2 * ranks + chunk) * rows, rows);
+    for (const int64_t chunk : {rank, 2 * ranks - 1 - rank}) {
+      f(in.columns(chunk * n, n), of.slice(row, row + batch.sequences));
+      row += batch.sequences;
+    }
 }
 
 }  // namespace
@@ -58,21 +60,16 @@ Rows Attention::gather_keys(Ctx& c, Tensor qkv, const Batch& batch) const {
   Tensor parts = c.scratch(whole.shape), own = parts.slice(c.cp.rank() * rows, (c.cp.rank() + 1) * rows);
   c.s.copy(own, keys(qkv));
   c.cp.all_gather(c.s, parts, own);
-  for_each_chunk(c, batch, [&](int64_t part, int64_t at, int64_t n) {
-    c.s.copy(whole.slice(at, at + n), parts.slice(part, part + n));
-  });
+  for_each_chunk(c, batch, whole, parts, [&](Rows in, Rows of) { c.s.copy(in, of); });
   return whole;
 }
 
 void Attention::return_keys(Ctx& c, Tensor dqkv, Tensor dkeys, const Batch& batch) const {
   const int64_t rows = dqkv.rows();
   Tensor parts = c.scratch(dkeys.shape), own = parts.slice(c.cp.rank() * rows, (c.cp.rank() + 1) * rows);
-  for_each_chunk(c, batch, [&](int64_t part, int64_t at, int64_t n) {
-    c.s.copy(parts.slice(part, part + n), dkeys.slice(at, at + n));
-  });
+  for_each_chunk(c, batch, dkeys, parts, [&](Rows in, Rows of) { c.s.copy(of, in); });
   c.cp.reduce_scatter(c.s, own, parts, Reduce::sum);
-  const Rows to = keys(dqkv);
-  for (int64_t r = 0; r < rows; ++r) c.s.copy({to.slice(r, r + 1).at, to.dtype, {to.cols}}, own.slice(r, r + 1));
+  c.s.copy(keys(dqkv), own);
 }
 
 void Attention::forward(Ctx& c, Slot& o, Tensor qkv, const Batch& batch) const {
