@@ -3,31 +3,31 @@
 namespace chiron {
 namespace {
 
-/// Calls f(row in rank order, row in sequence order, rows) for each chunk of a batch's sequences over the context
-/// ranks.
+/// Calls f(in, of) for each chunk of the context ranks: where it lies in `whole`, which has sequence by sequence, and
+/// in `parts`, which has rank by rank, as (sequences, a chunk's elements).
 template <class F>
-void for_each_chunk(const Ctx& c, const Batch& batch, F&& f) {
-  const int64_t ranks = c.cp.size(), rows = batch.length / 2;
-  int64_t from = 0;
+void for_each_chunk(const Ctx& c, const Batch& batch, Tensor whole, Tensor parts, F&& f) {
+  const int64_t ranks = c.cp.size(), n = whole.numel() / (batch.sequences * 2 * ranks);
+  const Rows in = whole.reshape({batch.sequences, 2 * ranks * n}), of = parts.reshape({2 * ranks * batch.sequences, n});
+  int64_t row = 0;
   for (int64_t rank = 0; rank < ranks; ++rank)
-    for (const int64_t chunk : {rank, 2 * ranks - 1 - rank})
-      for (int64_t sequence = 0; sequence < batch.sequences; ++sequence, from += rows)
-        f(from, (sequence * 2 * ranks + chunk) * rows, rows);
+    for (const int64_t chunk : {rank, 2 * ranks - 1 - rank}) {
+      f(in.columns(chunk * n, n), of.slice(row, row + batch.sequences));
+      row += batch.sequences;
+    }
 }
 
 }  // namespace
 
 Rows gather_context(Ctx& c, Rows own, const Batch& batch) {
   if (c.cp.size() == 1) return own;
-  const int64_t rows = own.rows, first = c.cp.rank() * rows;
-  Tensor whole = c.scratch({c.cp.size() * rows, own.cols});
+  const int64_t first = c.cp.rank() * own.rows;
+  Tensor whole = c.scratch({c.cp.size() * own.rows, own.cols});
   Scope scope(c.temp);
-  Tensor parts = c.scratch(whole.shape), part = parts.slice(first, first + rows);
+  Tensor parts = c.scratch(whole.shape), part = parts.slice(first, first + own.rows);
   c.s.copy(part, own);
   c.cp.all_gather(c.s, parts, part);
-  for_each_chunk(c, batch, [&](int64_t from, int64_t at, int64_t n) {
-    c.s.copy(whole.slice(at, at + n), parts.slice(from, from + n));
-  });
+  for_each_chunk(c, batch, whole, parts, [&](Rows in, Rows of) { c.s.copy(in, of); });
   return whole;
 }
 
@@ -35,11 +35,9 @@ void return_context(Ctx& c, Rows own, Tensor all, const Batch& batch) {
   const int64_t first = c.cp.rank() * own.rows;
   Scope scope(c.temp);
   Tensor parts = c.scratch(all.shape), part = parts.slice(first, first + own.rows);
-  for_each_chunk(c, batch,
-                 [&](int64_t to, int64_t at, int64_t n) { c.s.copy(parts.slice(to, to + n), all.slice(at, at + n)); });
+  for_each_chunk(c, batch, all, parts, [&](Rows in, Rows of) { c.s.copy(of, in); });
   c.cp.reduce_scatter(c.s, part, parts, Reduce::sum);
-  for (int64_t r = 0; r < own.rows; ++r)
-    c.s.copy({own.slice(r, r + 1).at, own.dtype, {own.cols}}, part.slice(r, r + 1));
+  c.s.copy(own, part);
 }
 
 }  // namespace chiron
