@@ -75,9 +75,11 @@ class MpiRanks : public testing::Test {
   }
 };
 
+using LongMpiRanks = MpiRanks;
+
 void expect_ran_well(const Ran& ran) { EXPECT_EQ(ran.code, 0) << ran.text; }
 
-TEST_F(MpiRanks, CollectivesAreAsThoseOfThreads) {
+TEST_F(LongMpiRanks, CollectivesAreAsThoseOfThreads) {
   if (!is_rank()) {
     for (const int n : {2, 3, 4}) expect_ran_well(mpirun(n));
     return;
@@ -164,7 +166,7 @@ TEST_F(MpiRanks, RanksThatDivergeEndAllAndAreNamed) {
   });
 }
 
-TEST_F(MpiRanks, ARankThatHangsIsNamedWithinTheTimeOut) {
+TEST_F(LongMpiRanks, ARankThatHangsIsNamedWithinTheTimeOut) {
   if (!is_rank()) {
     const auto start = Clock::now();
     const Ran ran = mpirun(3);
@@ -187,11 +189,11 @@ TEST_F(MpiRanks, ARankThatHangsIsNamedWithinTheTimeOut) {
       options);
 }
 
-TEST_F(MpiRanks, ARankThatIsKilledIsNamedAtOnce) {
+TEST_F(LongMpiRanks, ARankThatIsKilledIsNamedAtOnce) {
   if (!is_rank()) {
     // mpirun notices too, and gives the others a second by default, which is short on a busy machine.
     const auto start = Clock::now();
-    for (const char* how : {"--mca odls_base_sigkill_timeout 10", "--enable-recovery"}) {
+    for (const char* how : {"--mca odls_base_sigkill_timeout 3", "--enable-recovery"}) {
       const Ran ran = mpirun(3, how);
       EXPECT_THAT(ran.text, AllOf(HasSubstr("rank 0 in all_reduce #2"), HasSubstr("rank 2 in all_reduce #2"),
                                   HasSubstr("rank 1 ("), HasSubstr("has ended in the middle")));
