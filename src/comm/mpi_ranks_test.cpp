@@ -48,7 +48,8 @@ bool is_rank() { return std::getenv("OMPI_COMM_WORLD_RANK") != nullptr; }
 Ran mpirun(int n, const std::string& arguments = "") {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   return run(fmt::format(
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe "
+      "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun "
+      "--oversubscribe "
       "-n {} {} {} --gtest_filter={}.{}",
       n, arguments, std::filesystem::read_symlink("/proc/self/exe").string(), test->test_suite_name(), test->name()));
 }
