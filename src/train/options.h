@@ -10,9 +10,9 @@
 #include "base/schema.h"
 #include "core/graph.h"
 #include "models/config.h"
-#include "parallel/schedule.h"
 #include "train/activations.h"
 #include "train/loss_scale.h"
+#include "train/parallel_options.h"
 
 namespace chiron {
 
@@ -51,18 +51,6 @@ struct TrainingOptions {
 struct DataOptions {
   std::vector<std::string> train, validation;
   bool synthetic = false, shuffle = true, document_mask = false;
-
-  void describe(Schema& s);
-};
-
-/// How a run is spread over its ranks.
-struct ParallelOptions {
-  bool automatic = false;
-  int64_t dp = 0, zero = 0, zero_group = 0, tp = 1;
-  bool sequence = true;
-  int64_t cp = 1, pp = 1;
-  PipelineOrder schedule = PipelineOrder::one_f_one_b;
-  int64_t chunks = 1, timeout = 600;
 
   void describe(Schema& s);
 };
