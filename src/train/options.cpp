@@ -291,6 +291,14 @@ std::string to_yaml(const Options& options) {
   });
 }
 
+std::vector<std::pair<std::string, std::string>> values(const Options& options) {
+  Options copy = options;
+  const Schema schema(copy);
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const auto& option : schema.options()) all.emplace_back(option->key(), option->yaml());
+  return all;
+}
+
 std::vector<Difference> differences(const Options& before, const Options& now) {
   Options a = before, b = now;
   return differences(Schema(a), Schema(b));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -125,6 +126,8 @@ void refuse_float16(const Options& options);
 /// The resolved configuration, ready for load_options(). While the model is pending, only what was given of it.
 std::string to_yaml(const Options& options);
 
+/// All options, key and value.
+std::vector<std::pair<std::string, std::string>> values(const Options& options);
 /// Options that may not change on resume and differ.
 std::vector<Difference> differences(const Options& before, const Options& now);
 /// 32 hex digits over all options that define the numbers.
