@@ -1,7 +1,9 @@
 // Ranks that share the data, and perhaps state, train as one rank over the same samples does.
 
 #include "comm/thread_ranks.h"
+#include "data/testing.h"
 #include "support/rank_run.h"
+#include "train/evaluate.h"
 #include "train/op_recorder.h"
 
 namespace chiron::tests {
@@ -222,6 +224,28 @@ struct Poison final : Trace {
   }
   TinyRun& run;
 };
+
+TEST(DataParallel, AValidationSetThatRanksDoNotDivide) {
+  const Options o = options_of(Family::llama, 1, false);
+  std::vector<int32_t> tokens(7 * kLength + 5);  // seven samples and a bit, two a rank and step
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * i % 61);
+  const auto source = std::make_shared<test::VectorSource>(tokens);
+  std::optional<Evaluation> one;
+  for (const int ranks : {1, 2, 3, 5})
+    run_thread_ranks(ranks, [&](Communicator& world) {
+      TinyRun run(o, 1, false, {}, &world);
+      const Loader loader(source, {.sequences = kSequences,
+                                   .length = kLength,
+                                   .rank = world.rank(),
+                                   .num_ranks = ranks,
+                                   .shuffle = false,
+                                   .once = true});
+      const auto result = evaluate(run.s, *run.step, run.scalars, run.batches, loader, 0, run.mesh);
+      if (ranks == 1) one = result;
+      EXPECT_EQ(result->tokens, static_cast<int64_t>(tokens.size()) - 1);
+      EXPECT_NEAR(result->loss(), one->loss(), 1e-5) << ranks << " ranks";
+    });
+}
 
 TEST(DataParallel, OneRanksPoisonIsSkippedByAll) {
   for (const int zero : {0, 1, 2, 3})

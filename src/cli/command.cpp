@@ -4,6 +4,7 @@ namespace chiron::cli {
 
 std::string Argument::synopsis() const {
   std::string text = kind == Kind::value ? fmt::format("{} {}", spelling, value_name) : spelling;
+  if (rest) return fmt::format("-- {}...", spelling);
   return fmt::format("{}{}{}{}", required ? "" : "[", text, required ? "" : "]", repeated ? "..." : "");
 }
 

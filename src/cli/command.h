@@ -22,6 +22,7 @@ struct Argument {
   std::unique_ptr<Option> option;  ///< bound to the member of the command's struct; its key is the spelling
   std::string default_text;        ///< empty: nothing worth saying
   bool hidden = false;             ///< for tests: in no help
+  bool rest = false;               ///< the last one: all words after "--", as they are
 
   /// "CONFIG", "[--set A.B=V]...", "--out DIR": as a synopsis shows it.
   std::string synopsis() const;
@@ -55,6 +56,10 @@ class Command {
   auto& positional(const std::string& spelling, T& member, std::string doc, bool required = true) {
     return add(Argument::Kind::positional, spelling, "", required, member, std::move(doc));
   }
+  void rest(const std::string& spelling, std::vector<std::string>& member, std::string doc) {
+    add(Argument::Kind::positional, spelling, "", true, member, std::move(doc));
+    arguments.back().rest = true;
+  }
   template <class T>
   auto& value(const std::string& spelling, const std::string& value_name, T& member, std::string doc) {
     return add(Argument::Kind::value, spelling, value_name, false, member, std::move(doc));
@@ -74,6 +79,7 @@ class Command {
     add(Argument::Kind::flag, spelling, "", false, member, std::move(doc));
   }
 
+  bool takes_rest() const { return !arguments.empty() && arguments.back().rest; }
   /// "chiron train CONFIG [--set A.B=V]...".
   std::string synopsis() const;
 };

@@ -33,6 +33,24 @@ void TrainArgs::describe(Command& c) {
   c.hidden_value("--disk-full-at", "N", disk_full_at, "For tests: no space from the N-th on.").at_least(0);
 }
 
+void LaunchArgs::describe(Command& c) {
+  c.value("--nproc", "N", nproc, "Ranks on each node. 0: as PET_NPROC_PER_NODE says.").at_least(0).at_most(4096);
+  c.value("--nnodes", "M", nnodes, "Nodes. 0: as PET_NNODES says, else one.").at_least(0).at_most(65536);
+  c.value("--node-rank", "R", node_rank,
+          "Which of them this is, else PET_NODE_RANK. Ranks on the CPU are started from node 0.")
+      .at_least(0)
+      .at_most(65535);
+  c.value("--rdzv", "HOST:PORT", rdzv,
+          "Where ranks meet: an address of the node with rank 0, by which the others reach it. Left out: "
+          "PET_MASTER_ADDR and PET_MASTER_PORT, or this machine.");
+  c.value("--hostfile", "FILE", hostfile, "The nodes, as mpirun reads them; those of Slurm need none.");
+  c.value("--max-restarts", "K", max_restarts,
+          "How often to go on from the newest whole checkpoint after a rank has died.")
+      .at_least(0)
+      .at_most(1000000);
+  c.rest("COMMAND", command, "What each rank runs: train and what belongs to it.");
+}
+
 void PlanArgs::describe(Command& c) {
   add_config(c, config, sets);
   c.flag("--ops", ops, "Prints the step op by op: shapes, types, bytes, FLOPs, what is kept or computed again.");
@@ -131,6 +149,7 @@ std::vector<Command> commands() {
   std::vector<Command> table;
   auto add = [&](Command command) -> Command& { return table.emplace_back(std::move(command)); };
   add(make_command<TrainArgs>("train", "Trains a model, or resumes its run.", train));
+  add(make_command<LaunchArgs>("launch", "Starts a training of several processes (ranks).", launch));
   add(make_command<PlanArgs>("plan", "Shows memory, parameters and FLOPs of a run, without running it.", plan));
   Command& group = add({});
   group.name = "config";

@@ -37,7 +37,7 @@ std::string argument_doc(const Argument& argument) {
   bool obvious = argument.kind == Argument::Kind::flag || allowed.find("string") != std::string::npos;
   if (!obvious) text += " Allowed: " + allowed + ".";
   if (!argument.default_text.empty()) text += " Default: " + argument.default_text + ".";
-  if (argument.repeated) text += " May be repeated.";
+  if (argument.repeated && !argument.rest) text += " May be repeated.";
   return text;
 }
 

@@ -7,13 +7,18 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <fstream>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/spelling.h"
 #include "cli/help.h"
+#include "comm/tcp_store.h"
 
 namespace chiron::cli {
 
@@ -47,7 +52,7 @@ void declare(CLI::App& app, Node& node) {
         app.add_option(argument.spelling, words)->allow_extra_args(false);
         break;
       case Argument::Kind::positional:
-        app.add_option(argument.spelling, words)->expected(-1);
+        if (!argument.rest) app.add_option(argument.spelling, words)->expected(-1);
         break;
     }
   }
@@ -118,8 +123,21 @@ void take_words(const Node& node) {
   }
 }
 
+/// torchrun's summary shows what the first worker to fail wrote down. Throws nothing: it is worth no error of its own.
+void tell_torchrun(const char* message) {
+  const char* file = std::getenv("TORCHELASTIC_ERROR_FILE");
+  if (!file || !*file) return;
+  try {
+    const nlohmann::json extra{{"timestamp", std::to_string(std::time(nullptr))}};
+    const nlohmann::json whole{{"message", {{"message", message}, {"extraInfo", extra}}}};
+    std::ofstream(file) << whole.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  } catch (const std::exception&) {
+  }
+}
+
 /// Throws nothing: the standard error output may be full, and so may memory.
 int fail(ExitCode code, const char* message) {
+  tell_torchrun(message);
   std::fprintf(stderr, "chiron: error: %s\n", message);
   if (code == ExitCode::bug) {
     std::fputs(
@@ -150,6 +168,11 @@ Request parse(std::vector<Command>& table, std::vector<std::string> words) {
     Node& node = nodes[command.name];
     node = {&command, parent->add_subcommand(last_word(command.name))};
     declare(*node.app, node);
+    if (!command.takes_rest() || words.empty() || words[0] != command.name) continue;
+    const auto dashes = std::ranges::find(words, "--");
+    if (dashes == words.end()) continue;
+    node.words.back().assign(dashes + 1, words.end());
+    words.erase(dashes, words.end());
   }
   const Node* chosen = &top;
   try {
@@ -220,6 +243,10 @@ int run_program(const std::vector<std::string>& words) {
         break;
     }
     return finish_output(static_cast<int>(request.command->run()));
+  } catch (const SaidByFirst& e) {  // another rank prints it
+    const auto& error = dynamic_cast<const Error&>(e);
+    tell_torchrun(error.what());
+    return static_cast<int>(error.code());
   } catch (const Error& e) {
     return fail(e.code(), e.what());
   } catch (const std::system_error& e) {  // of fmt::print

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/error_testing.h"
 #include "base/files.h"
 #include "base/temp_dir.h"
 #include "cli/help.h"
@@ -83,6 +84,7 @@ TEST(CommandLine, TheParserTakesWhatTheTableLists) {
                           : allowed.starts_with("a string") ? "word"
                           : allowed.ends_with("< 1")        ? "0.5"
                                                             : "1";
+      if (a.rest) words.emplace_back("--");
       if (a.kind != Argument::Kind::positional) words.push_back(a.spelling);
       if (a.kind != Argument::Kind::flag) words.push_back(value);
     }
@@ -142,6 +144,24 @@ TEST(CommandLine, ArgumentsReachTheirStruct) {
   auto fresh = parse(table, {"train", "train"});
   fresh.command->run();
   EXPECT_EQ(args.config, "train") << "a command's name is a word like any other after the command";
+}
+
+TEST(CommandLine, WordsAfterDashesStayAsTheyAre) {
+  LaunchArgs args;
+  std::vector<Command> table;
+  table.push_back(make_command<LaunchArgs>("launch", "x.", [&](const LaunchArgs& a) {
+    args = a;
+    return ExitCode::done;
+  }));
+  Request request = parse(table, {"launch", "--nproc", "2", "--", "train", "c.yaml", "--set", "a=[1, 2]", "--nproc"});
+  EXPECT_EQ(request.command->run(), ExitCode::done);
+  EXPECT_EQ(args.nproc, 2);
+  EXPECT_THAT(args.command, ElementsAre("train", "c.yaml", "--set", "a=[1, 2]", "--nproc"));
+  auto again = commands();
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                parse(again, {"launch", "--nproc", "2"});
+              }),
+              HasSubstr("COMMAND is missing; usage: chiron launch"));
 }
 
 TEST(CommandLine, ValuesMayLookLikeOptions) {

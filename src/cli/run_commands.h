@@ -25,6 +25,17 @@ struct TrainArgs {
 /// Trains a model; returns ExitCode::stopped after a signal and a checkpoint.
 ExitCode train(const TrainArgs& args);
 
+struct LaunchArgs {
+  int64_t nproc = 0, nnodes = 0, node_rank = 0, max_restarts = 0;
+  std::string rdzv, hostfile;
+  std::vector<std::string> command;
+
+  void describe(Command& c);
+};
+
+/// Starts the ranks of `command` through mpirun, passes signals on, and returns the code of the first rank to fail.
+ExitCode launch(const LaunchArgs& args);
+
 struct PlanArgs {
   std::string config;
   std::vector<std::string> sets;

@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -266,15 +267,21 @@ class MpiTransport final : public Transport {
   /// Polls until done(). The other ranks are listened to now and then.
   template <class F>
   void wait(const CommCall& call, F done) {
-    constexpr int kSpins = 1000, kListen = 256;
-    if (done()) return;
+    constexpr int kSpins = 1000;
+    for (int i = 0; i < kSpins; ++i)
+      if (done()) return;
     const auto start = Clock::now(), deadline = start + world_->options().timeout;
-    for (int i = 1; !done(); ++i) {
-      if (i < kSpins) continue;
-      ::sched_yield();  // there may be more ranks than cores
-      if (i % kListen != 0) continue;
+    for (auto listened = start; !done();) {
+      const auto now = Clock::now();
+      // There may be more ranks than cores. Who sleeps gets one sooner than who yields where others compute.
+      if (now - start < std::chrono::milliseconds(50))
+        ::sched_yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (now - listened < std::chrono::milliseconds(10)) continue;
+      listened = now;
       world_->listen(here(call));
-      if (Clock::now() < deadline) continue;
+      if (now < deadline) continue;
       std::vector<std::string> missing;
       for (size_t k = 0; k < sides_.size(); ++k)
         if (sides_[k].busy()) missing.push_back(world_->text(member(k), *state_));

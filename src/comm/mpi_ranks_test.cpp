@@ -48,7 +48,8 @@ bool is_rank() { return std::getenv("OMPI_COMM_WORLD_RANK") != nullptr; }
 Ran mpirun(int n, const std::string& arguments = "") {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   return run(fmt::format(
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun --oversubscribe "
+      "ASAN_OPTIONS=detect_leaks=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun "
+      "--oversubscribe "
       "-n {} {} {} --gtest_filter={}.{}",
       n, arguments, std::filesystem::read_symlink("/proc/self/exe").string(), test->test_suite_name(), test->name()));
 }
@@ -75,9 +76,11 @@ class MpiRanks : public testing::Test {
   }
 };
 
+using LongMpiRanks = MpiRanks;
+
 void expect_ran_well(const Ran& ran) { EXPECT_EQ(ran.code, 0) << ran.text; }
 
-TEST_F(MpiRanks, CollectivesAreAsThoseOfThreads) {
+TEST_F(LongMpiRanks, CollectivesAreAsThoseOfThreads) {
   if (!is_rank()) {
     for (const int n : {2, 3, 4}) expect_ran_well(mpirun(n));
     return;
@@ -164,7 +167,7 @@ TEST_F(MpiRanks, RanksThatDivergeEndAllAndAreNamed) {
   });
 }
 
-TEST_F(MpiRanks, ARankThatHangsIsNamedWithinTheTimeOut) {
+TEST_F(LongMpiRanks, ARankThatHangsIsNamedWithinTheTimeOut) {
   if (!is_rank()) {
     const auto start = Clock::now();
     const Ran ran = mpirun(3);
@@ -187,20 +190,18 @@ TEST_F(MpiRanks, ARankThatHangsIsNamedWithinTheTimeOut) {
       options);
 }
 
-TEST_F(MpiRanks, ARankThatIsKilledIsNamedAtOnce) {
+TEST_F(LongMpiRanks, ARankThatIsKilledIsNamedAtOnce) {
   if (!is_rank()) {
+    // mpirun notices too, and would kill the others after a second, which is short on a busy machine.
     const auto start = Clock::now();
-    for (const char* how : {"", "--enable-recovery"}) {
-      const Ran ran = mpirun(3, how);
-      EXPECT_THAT(ran.text, AllOf(HasSubstr("rank 0 in all_reduce #2"), HasSubstr("rank 2 in all_reduce #2"),
-                                  HasSubstr("rank 1 ("), HasSubstr("has ended in the middle")));
-    }
+    EXPECT_THAT(mpirun(3, "--enable-recovery").text,
+                AllOf(HasSubstr("rank 0 in all_reduce #2"), HasSubstr("rank 2 in all_reduce #2"), HasSubstr("rank 1 ("),
+                      HasSubstr("has ended in the middle")));
     EXPECT_LT(Clock::now() - start, std::chrono::seconds(30));
     return;
   }
   as_rank([](World& w) {
     TestRank t;
-    ::signal(SIGTERM, SIG_IGN);  // mpirun's, who has noticed too; a trainer has a handler
     DeviceArray<float> x(t.s, {1});
     w.comm->barrier(t.s);
     if (w.ranks.rank == 1) ::raise(SIGKILL);

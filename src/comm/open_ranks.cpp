@@ -126,16 +126,19 @@ World open_ranks(RankInfo ranks, const OpenOptions& options) {
   world.cores = static_cast<int>(usable_cores().size());
   world.topology = topology_text(places, usable_cores().size());
 
+  if (!options.join) return world;
   // All know this alike, so none waits for another.
   std::string why;
   if (!r.has_mpi()) why = "these were not started by mpirun";
   if (why.empty()) why = why_no_mpi();
   if (!why.empty()) {
     world.store->leave();
-    throw ConfigError(
+    const std::string text = fmt::format(
         "{} ranks met at {}:{}, but CPU ranks are joined by MPI, and {}; start them by `mpirun -n {} "
         "chiron train ...`, or by `chiron launch --nproc {} -- train ...`, which does that",
         r.world, r.address, world.store->port(), why, r.world, r.local_world);
+    if (r.rank == 0) throw ConfigError("{}", text);
+    throw Told<ConfigError>("{}", text);
   }
   world.comm = open_mpi_ranks({.rank = r.rank,
                                .world = r.world,

@@ -19,6 +19,7 @@ struct OpenOptions {
   /// What must be the same on every rank: build, GPU vendor, hash of the configuration.
   std::vector<std::pair<std::string, std::string>> identity;
   int64_t scratch_bytes = int64_t{4} << 20;  ///< of the buffer that sums go through, as in MpiRankOptions
+  bool join = true;                          ///< false: the ranks meet and compare, and World::comm stays absent
   bool bind_cores = true;                    ///< each rank to its share of the cores that its node gives
 };
 
@@ -38,7 +39,8 @@ struct World {
 };
 
 /// Meets the other ranks, compares what they are, binds this one to its cores and joins them. Cores are bound before
-/// MPI starts: make thread pools after this. ConfigError for ranks that no MPI can join, after they met.
+/// MPI starts: make thread pools after this. ConfigError for ranks that no MPI can join, after they met; a
+/// Told error where another rank says why.
 World open_ranks(RankInfo ranks, const OpenOptions& options);
 
 /// This rank's share of the cores that the ranks of its node may use, whose numbers are given: neighbours, and as many

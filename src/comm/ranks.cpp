@@ -175,7 +175,7 @@ void find_address(const Reader& env, const RankFlags& flags, RankInfo& i) {
   if (i.address.empty())
     throw ConfigError(
         "{} started {} ranks on several nodes but does not say where rank 0 is: give its address, "
-        "--rdzv host:port, or MASTER_ADDR in the environment of every rank",
+        "CHIRON_RDZV=host:port, or MASTER_ADDR in the environment of every rank",
         name_of(i.launcher), i.world);
   if (own_port) {
     i.port = *own_port;

@@ -66,7 +66,7 @@ TEST(Ranks, OpenMpiOnOneNode) {
 TEST(Ranks, OpenMpiOnSeveralNodesNeedsAnAddress) {
   const Environment two = join(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   EXPECT_THAT(message_of<ConfigError>([&] { find_ranks(two); }),
-              AllOf(HasSubstr("--rdzv host:port"), HasSubstr("MASTER_ADDR")));
+              AllOf(HasSubstr("CHIRON_RDZV=host:port"), HasSubstr("MASTER_ADDR")));
   const RankInfo i = find_ranks(two, {.rendezvous = "[fe80::1]:1234"});
   EXPECT_EQ(i.node, 1);
   EXPECT_EQ(i.address, "fe80::1");

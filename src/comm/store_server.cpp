@@ -79,19 +79,23 @@ struct StoreServer::State {
   std::map<std::string, std::string> values;
   std::map<std::string, std::set<int>> barriers;
   std::string failure;
+  int speaker = 0;  ///< who tells the user
+  ExitCode code = ExitCode::comm;
   std::map<int, std::string> went;  // members that were gone again before all met
   std::set<int> told;               // ranks that know the failure
   bool meeting = true;
   std::thread thread;
 
-  void fail(const std::string& why) {
+  void fail(const std::string& why, int says = 0, ExitCode with = ExitCode::comm) {
     if (!failure.empty()) return;
     failure = why;
+    speaker = says;
+    code = with;
     for (Client& c : clients)
       if (c.rank >= 0) tell_failure(c);
   }
   void tell_failure(Client& c) {
-    c.tell({"failed", failure});
+    c.tell({"failed", failure, std::to_string(speaker), std::to_string(static_cast<int>(code))});
     told.insert(c.rank);
   }
 
@@ -133,6 +137,7 @@ struct StoreServer::State {
       all.push_back(c->note);
       if (c->identity == first.identity || !differ.empty()) continue;
       for (size_t i = 0; i + 1 < std::max(c->identity.size(), first.identity.size()); i += 2) {
+        if (i >= std::min(c->identity.size(), first.identity.size()) && !differ.empty()) break;
         auto at = [](const Client& of, size_t k) { return k < of.identity.size() ? of.identity[k] : "none"; };
         if (at(*c, i + 1) != at(first, i + 1))
           differ += fmt::format("{}rank {} ({}) has the {} {}, rank 0 ({}) has {}", differ.empty() ? "" : "; ", rank,
@@ -149,7 +154,7 @@ struct StoreServer::State {
     if (what == "bye") {
       c.left = true;
     } else if (what == "fail") {
-      fail(m.at(1));
+      fail(m.at(1), c.rank, static_cast<ExitCode>(number_in(m.at(2))));
     } else if (!failure.empty()) {
       return;  // it has been told
     } else if (what == "set") {
@@ -266,7 +271,7 @@ struct StoreServer::State {
       });
       if (meeting && failure.empty() && Clock::now() >= patience) missing_at_meeting();
     }
-    if (!left) fail(ended_text(0, this_process(options.host)));
+    if (!left) fail(ended_text(0, this_process(options.host)), 1);
     for (Client& c : clients) {
       if (left) c.tell({"end"});
       write_all(c.socket, c.out, Clock::now() + std::chrono::seconds(1));

@@ -30,10 +30,28 @@ struct TcpStore::State {
   Socket socket;
   FrameReader reader;
   std::optional<std::string> failure;
+  Verdict verdict{};
+  bool told = false;  ///< of the failure, by rank 0
   bool closed = false, ended = false, left = false;
 
   std::string where(int at) const { return fmt::format("{}:{}", options.address, at); }
   std::string me() const { return fmt::format("rank {} ({})", options.rank, this_process(options.host)); }
+
+  void take_failure(const Message& m) {
+    failure = m.at(1);
+    told = true;
+    verdict = {std::atoi(m.at(2).c_str()) == options.rank, static_cast<ExitCode>(std::atoi(m.at(3).c_str()))};
+  }
+  /// Rank 0 is gone and its store with it.
+  void lose_first(const std::string& why) {
+    failure = why;
+    verdict = {options.rank <= 1, ExitCode::comm};
+  }
+  template <class E>
+  [[noreturn]] void tell(const std::string& why) const {
+    if (options.rank == 0) throw E("{}", why);
+    throw Told<E>("{}", why);
+  }
 
   /// The next answer. Throws what ends the job; CommError with `late` at the deadline.
   Message answer(Clock::time_point deadline, const std::string& late) {
@@ -42,7 +60,7 @@ struct TcpStore::State {
       if (auto m = reader.next()) {
         const std::string& kind = m->at(0);
         if (kind == "failed") {
-          failure = m->at(1);
+          take_failure(*m);
         } else if (kind == "end") {
           ended = true;
         } else if (kind == "late") {
@@ -53,8 +71,8 @@ struct TcpStore::State {
       } else if (ended) {
         throw CommError("{} asks rank 0 ({}), which is done already", me(), members.empty() ? "" : members[0]);
       } else if (closed) {
-        failure = members.empty() ? fmt::format("rank 0 at {} has ended before all met", where(port))
-                                  : ended_text(0, members[0]);
+        lose_first(members.empty() ? fmt::format("rank 0 at {} has ended before all met", where(port))
+                                   : ended_text(0, members[0]));
       } else if (!wait_for(socket, false, deadline)) {
         throw CommError("{}", late);
       } else {
@@ -95,7 +113,7 @@ struct TcpStore::State {
     const std::optional<Message> m = first_answer(std::min(deadline, Clock::now() + kFirstWord));
     if (!m) return false;
     port = at;
-    if (m->at(0) == "failed") throw CommError("{}", m->at(1));
+    if (m->at(0) == "failed") tell<CommError>(m->at(1));
     if (m->at(0) == "other job") why = kOtherJob;
     return m->at(0) == "welcome";
   }
@@ -128,7 +146,7 @@ struct TcpStore::State {
       if (greet(at, deadline, why)) answer(deadline + kGrace, "two processes say that they are rank 0");
       taken += fmt::format("{}{} ({})", k == 0 ? "" : ", ", at, why);
     }
-    throw CommError("{} cannot listen for the other ranks at {}: in use is {}; choose another by --rdzv host:port",
+    throw CommError("{} cannot listen for the other ranks at {}: in use is {}; choose another by CHIRON_RDZV=host:port",
                     me(), options.address, taken);
   }
 
@@ -148,9 +166,14 @@ struct TcpStore::State {
                         std::chrono::duration<double>(options.timeout).count(), why);
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    const Message met =
-        answer(deadline + kGrace, fmt::format("{} waits at {} for all ranks to come", me(), where(port)));
-    if (met.at(0) == "differ") throw ConfigError("ranks of one run must be alike: {}", met.at(1));
+    Message met;
+    try {
+      met = answer(deadline + kGrace, fmt::format("{} waits at {} for all ranks to come", me(), where(port)));
+    } catch (const CommError& e) {
+      if (!told) throw;
+      tell<CommError>(e.what());
+    }
+    if (met.at(0) == "differ") tell<ConfigError>("ranks of one run must be alike: " + met.at(1));
     for (size_t i = 1; i + 1 < met.size(); i += 2) {
       members.push_back(met[i]);
       notes.push_back(met[i + 1]);
@@ -186,16 +209,18 @@ void TcpStore::barrier(const std::string& name) {
   state_->ask({"barrier", name, std::to_string(time.count())}, time);
 }
 
-void TcpStore::fail(const std::string& why) {
+TcpStore::Verdict TcpStore::fail(const std::string& why, ExitCode code) {
   const std::lock_guard lock(state_->mutex);
-  if (state_->failure || state_->left) return;
+  if (state_->left) return {true, code};
+  if (state_->failure) return state_->verdict;
   const auto soon = Clock::now() + std::chrono::seconds(1);
-  write_all(state_->socket, frame_of({"fail", why}), soon);
+  write_all(state_->socket, frame_of({"fail", why, std::to_string(static_cast<int>(code))}), soon);
   try {
     state_->answer(soon, why);  // what all are told comes back to this rank too
   } catch (const CommError& e) {
-    state_->failure = e.what();
+    if (!state_->failure) state_->lose_first(e.what());
   }
+  return state_->verdict;
 }
 
 std::optional<std::string> TcpStore::failure() {
@@ -205,10 +230,10 @@ std::optional<std::string> TcpStore::failure() {
   if (s.failure || s.ended) return s.failure;
   s.closed = s.closed || !s.reader.fill(s.socket);
   while (auto m = s.reader.next()) {
-    if (m->at(0) == "failed") s.failure = m->at(1);
+    if (m->at(0) == "failed") s.take_failure(*m);
     if (m->at(0) == "end") s.ended = true;
   }
-  if (s.closed && !s.failure && !s.ended) s.failure = ended_text(0, s.members[0]);
+  if (s.closed && !s.failure && !s.ended) s.lose_first(ended_text(0, s.members[0]));
   return s.failure;
 }
 

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
+
 namespace chiron {
 
 /// What a rank tells the others of itself.
@@ -24,6 +26,15 @@ struct StoreOptions {
   std::string host;  ///< for messages; empty: this machine's name
 };
 
+/// Marks an error that rank 0 has told to all ranks, and says itself: this one may keep silent.
+struct SaidByFirst {
+  virtual ~SaidByFirst() = default;
+};
+template <class E>
+struct Told : E, SaidByFirst {
+  using E::E;
+};
+
 /// Where ranks meet and leave each other small values. Rank 0 listens; it serves in a thread of its own. It carries no
 /// tensors. Every wait ends within the time-out, with a CommError that names the ranks that are missing. Not
 /// thread-safe, but for failure().
@@ -31,7 +42,7 @@ class TcpStore {
  public:
   /// Meets the others: returns when all ranks are there and their identities agree. CommError names missing ranks,
   /// two processes with one rank, a world of another size, a port in use, another version of the protocol; ConfigError
-  /// names both sides of identities that differ.
+  /// names both sides of identities that differ. What rank 0 tells the others is a Told error there.
   explicit TcpStore(const StoreOptions& options);
   /// Without leave() the others are told that this rank has ended in the middle.
   ~TcpStore();
@@ -47,8 +58,12 @@ class TcpStore {
   /// Returns when every rank has come to the barrier of this name, which may be used again.
   void barrier(const std::string& name);
 
+  struct Verdict {
+    bool speaks;    ///< this rank, and no other, is to tell the user: who was heard first, or a rank that is left
+    ExitCode code;  ///< of whatever ended the job
+  };
   /// Tells all ranks, this one too, why the job ends. The first to say so is heard.
-  void fail(const std::string& why);
+  Verdict fail(const std::string& why, ExitCode code = ExitCode::comm);
   /// Why the job ends, if a rank said so, ended in the middle, or rank 0 is gone. Does not wait. Any thread.
   std::optional<std::string> failure();
   /// This rank is done; the others may go on without it, unless they need rank 0.

@@ -142,7 +142,7 @@ TEST(TcpStore, APortInUseIsNamedOrPassedOver) {
   auto one = options(0, 1, port_of(taken));
   one.timeout = milliseconds(500);
   EXPECT_THAT(message_of<CommError>([&] { TcpStore store(one); }),
-              AllOf(HasSubstr("in use"), HasSubstr(std::to_string(port_of(taken))), HasSubstr("--rdzv")));
+              AllOf(HasSubstr("in use"), HasSubstr(std::to_string(port_of(taken))), HasSubstr("CHIRON_RDZV")));
   auto all = ranks(2, [&](StoreOptions& o) {
     o.port = port_of(taken);
     o.num_ports = 8;

@@ -28,6 +28,7 @@ struct Group {
     int64_t posted = 0, finished = 0;  ///< rounds
     CommCall call;
     const Piece* out = nullptr;
+    bool reading = false;  ///< the others' memory, from the end of exchange() to finish()
   };
   struct Mail {
     CommCall call;
@@ -81,6 +82,12 @@ class ThreadTransport final : public Transport {
     group_ = &world_.groups.try_emplace(key, std::move(members)).first->second;
   }
 
+  ~ThreadTransport() override {
+    const std::lock_guard lock(world_.mutex);
+    slot(rank_).reading = false;  // where summing itself threw
+    group_->changed.notify_all();
+  }
+
   void exchange(const CommCall& call, bool first, std::span<const Piece> out, std::span<Piece> in) override {
     Lock lock(world_.mutex);
     if (first) begin(call);
@@ -100,11 +107,13 @@ class ThreadTransport final : public Transport {
       CHECK(k == rank_ || to.bytes == from.bytes, "{} bytes from rank {}, {} expected", from.bytes, k, to.bytes);
       if (to.bytes >= 0) to.at = from.at;
     }
+    mine.reading = true;
   }
 
   void finish(const CommCall& call) override {
     Lock lock(world_.mutex);
     const int64_t round = ++slot(rank_).finished;
+    slot(rank_).reading = false;
     group_->changed.notify_all();
     wait(lock, call, [&](int k) { return slot(k).finished >= round; });
   }
@@ -140,9 +149,8 @@ class ThreadTransport final : public Transport {
     if (mail.call.dtype != call.dtype || mail.call.elements != call.elements)
       fail(fmt::format("rank {} does {}, but rank {} did {}", me_, state_->describe(call), member(call.peer),
                        state_->describe(mail.call)));
-    lock.unlock();
+    // Under the lock: the sender cannot give up meanwhile.
     if (in.bytes > 0) std::memcpy(in.at, mail.piece.at, static_cast<size_t>(in.bytes));
-    lock.lock();
     ++box.taken;
     group_->changed.notify_all();
   }
@@ -171,9 +179,23 @@ class ThreadTransport final : public Transport {
     world_.ranks[static_cast<size_t>(me_)].last = call;
   }
 
-  /// Until there(k) holds for all ranks k of the group.
+  /// Until there(k) holds for all ranks k of the group. A rank that gives up takes its memory with it, so it goes only
+  /// when nobody reads that any more; one that has not begun to read sees the failure first.
   template <class F>
   void wait(Lock& lock, const CommCall& call, F there) {
+    try {
+      wait_or_fail(lock, call, there);
+    } catch (const CommError&) {
+      group_->changed.wait(lock, [&] {
+        for (int k = 0; k < size(); ++k)
+          if (k != rank_ && slot(k).reading) return false;
+        return true;
+      });
+      throw;
+    }
+  }
+  template <class F>
+  void wait_or_fail(Lock& lock, const CommCall& call, F there) {
     const auto deadline = std::chrono::steady_clock::now() + timeout_;
     for (bool late = false;;) {
       if (!world_.failure.empty()) throw CommError("rank {} in {}: {}", me_, state_->describe(call), world_.failure);

@@ -64,12 +64,19 @@ void Stream::guarded(F&& f) const {
 void Stream::copy(Tensor to, Rows from) {
   CHECK(to.dtype == from.dtype && to.numel() == from.rows * from.cols, "copy of {} ({}, {}) to {} {}",
         name_of(from.dtype), from.rows, from.cols, name_of(to.dtype), to.shape.str());
+  copy(Rows(to.reshape({from.rows, from.cols})), from);
+}
+
+void Stream::copy(Rows to, Rows from) {
+  CHECK(to.dtype == from.dtype && to.rows == from.rows && to.cols == from.cols, "copy of {} ({}, {}) to {} ({}, {})",
+        name_of(from.dtype), from.rows, from.cols, name_of(to.dtype), to.rows, to.cols);
   OpScope op(*this, "copy", {to}, {from}, 0);
   if (!op) return;
   // Rows without gaps are one.
-  const int64_t rows = from.contiguous() ? 1 : from.rows,
-                bytes = rows == 1 ? to.bytes() : from.cols * size_of(to.dtype);
-  const int64_t step = from.ld * size_of(from.dtype);
+  const bool whole = from.contiguous() && to.contiguous();
+  const int64_t size = size_of(to.dtype), rows = whole ? 1 : from.rows,
+                bytes = (whole ? from.rows * from.cols : from.cols) * size;
+  const int64_t to_step = to.ld * size, from_step = from.ld * size;
   if constexpr (gpu::kBuilt)
     if (on_gpu())
       return guarded([&] {
@@ -77,13 +84,13 @@ void Stream::copy(Tensor to, Rows from) {
         if (rows == 1)
           gpu::copy(handle(), out, in, bytes, gpu::Direction::within);
         else
-          gpu::copy_rows(handle(), out, in, rows, bytes, step);
+          gpu::copy_rows(handle(), out, in, rows, bytes, to_step, from_step);
       });
   constexpr int64_t kGrain = 1 << 20;
   for (int64_t r = 0; r < rows; ++r)
     parallel(bytes, kGrain, [&](int64_t begin, int64_t end) {
-      std::memcpy(reinterpret_cast<char*>(to.at) + r * bytes + begin,
-                  reinterpret_cast<const char*>(from.at) + r * step + begin, static_cast<size_t>(end - begin));
+      std::memcpy(reinterpret_cast<char*>(to.at) + r * to_step + begin,
+                  reinterpret_cast<const char*>(from.at) + r * from_step + begin, static_cast<size_t>(end - begin));
     });
 }
 

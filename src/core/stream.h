@@ -107,6 +107,7 @@ class Stream {
   /// A stream of the CPU on the same threads: for the host's share of the work.
   Stream host() const { return {{}, *pool_}; }
 
+  void copy(Rows to, Rows from);    ///< same dtype and shape; they do not overlap
   void copy(Tensor to, Rows from);  ///< same dtype and number of elements
   void fill_zero(Tensor t);
   void fill_bytes(Tensor t, uint8_t byte);

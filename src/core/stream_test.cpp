@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/device_testing.h"
+
 namespace chiron {
 namespace {
 
@@ -41,6 +43,27 @@ TEST(Stream, CopiesAndFills) {
   s.fill_zero(tensor(to));
   EXPECT_EQ(to, std::vector<float>(to.size()));
   EXPECT_THROW(s.copy(tensor(to).slice(0, 10), tensor(from)), Bug);
+}
+
+using StreamCopy = OnDevice;
+INSTANTIATE_TEST_SUITE_P(Cpu, StreamCopy, testing::Values(kCpu));
+INSTANTIATE_TEST_SUITE_P(Gpu, StreamCopy, testing::Values(kGpu));
+
+TEST_P(StreamCopy, BetweenRowsWithGaps) {
+  ThreadPool pool(2);
+  Stream s(GetParam(), pool);
+  std::vector<float> values(60);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const DeviceArray<float> from(s, values), to(s, std::vector<float>(77, -1));
+  const Rows in = from.tensor({6, 10}), out = to.tensor({7, 11});
+  s.copy(out.slice(1, 7).columns(4, 3), in.columns(2, 3));
+  const std::vector<float> got = to.read();
+  for (size_t r = 0; r < 7; ++r)
+    for (size_t c = 0; c < 11; ++c) {
+      const bool inside = r >= 1 && c >= 4 && c < 7;
+      EXPECT_EQ(got[r * 11 + c], inside ? values[(r - 1) * 10 + c - 2] : -1) << r << ", " << c;
+    }
+  EXPECT_THROW(s.copy(out.columns(0, 3), in.columns(0, 3)), Bug);
 }
 
 TEST(Stream, ADryStreamRunsNothingButTellsTheTrace) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "data/context_cut.h"
 #include "data/permutation.h"
 
 namespace chiron {
@@ -20,40 +21,6 @@ void sort_order(const std::vector<int32_t>& ids, int64_t bound, std::vector<int3
     int32_t& place = counts[static_cast<size_t>(ids[i])];
     order[static_cast<size_t>(place++)] = static_cast<int32_t>(i);
   }
-}
-
-void cut_sequences(const HostBatch& whole, int64_t context_ranks, int64_t context_rank, HostBatch& part) {
-  const int64_t chunk = whole.length / (2 * context_ranks);
-  part.sequences = whole.sequences;
-  part.length = 2 * chunk;
-  for (auto array :
-       {&HostBatch::tokens, &HostBatch::positions, &HostBatch::labels, &HostBatch::starts, &HostBatch::index}) {
-    const std::vector<int32_t>& from = whole.*array;
-    std::vector<int32_t>& to = part.*array;
-    to.resize(from.size() / static_cast<size_t>(context_ranks));
-    if (from.empty()) continue;
-    auto at = to.begin();
-    for (const int64_t number : {context_rank, 2 * context_ranks - 1 - context_rank})
-      for (int64_t row = 0; row < whole.sequences; ++row)
-        at = std::copy_n(from.begin() + row * whole.length + number * chunk, chunk, at);
-  }
-}
-
-void validate_cuts(const LoaderOptions& o) {
-  const int64_t chunks = 2 * o.context_ranks, low = o.length / chunks * chunks;
-  if (o.context_ranks > 1 && o.length != low)
-    throw ConfigError(
-        "sequences of {} tokens cannot be cut into {} equal chunks, two for each context rank (parallel.cp {}): what "
-        "would "
-        "do are multiples of {}, such as {} or {}",
-        o.length, chunks, o.context_ranks, chunks, std::max(low, chunks), std::max(low, chunks) + chunks);
-  const int64_t rows = o.sequences * o.rank_length();
-  if (rows % o.row_ranks != 0)
-    throw ConfigError(
-        "sequence parallelism over {} ranks (parallel.tp): they cannot share out the {} tokens of a micro-batch of {} "
-        "sequences x {} tokens{}; make that a multiple of {}",
-        o.row_ranks, rows, o.sequences, o.length,
-        o.context_ranks > 1 ? fmt::format(" over {} context ranks", o.context_ranks) : "", o.row_ranks);
 }
 
 Loader::Loader(std::shared_ptr<const TokenSource> source, const LoaderOptions& options)

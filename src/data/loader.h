@@ -78,12 +78,6 @@ class Loader {
   int64_t num_samples_ = 0, num_steps_ = 0;
 };
 
-/// Throws ConfigError, which says what would do, if ranks cannot share out sequences or rows. No data is needed.
-void validate_cuts(const LoaderOptions& options);
-
-/// part: what a context rank has of a batch, but for the orders.
-void cut_sequences(const HostBatch& whole, int64_t context_ranks, int64_t context_rank, HostBatch& part);
-
 /// order: the stable permutation that sorts `ids`, all in 0 .. bound-1. `counts` is scratch.
 void sort_order(const std::vector<int32_t>& ids, int64_t bound, std::vector<int32_t>& order,
                 std::vector<int32_t>& counts);

@@ -190,8 +190,9 @@ inline int copy(StreamHandle s, void* to, const void* from, size_t bytes, Direct
                                                        : cudaMemcpyDeviceToDevice;
   return cudaMemcpyAsync(to, from, bytes, kind, of(s));
 }
-inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t from_step) {
-  return cudaMemcpy2DAsync(to, row_bytes, from, from_step, row_bytes, rows, cudaMemcpyDeviceToDevice, of(s));
+inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t to_step,
+                     size_t from_step) {
+  return cudaMemcpy2DAsync(to, to_step, from, from_step, row_bytes, rows, cudaMemcpyDeviceToDevice, of(s));
 }
 inline int fill(StreamHandle s, void* memory, int byte, size_t bytes) {
   return cudaMemsetAsync(memory, byte, bytes, of(s));

@@ -215,10 +215,11 @@ inline int synchronize(StreamHandle) { return 0; }
 inline int copy(StreamHandle s, void* to, const void* from, size_t bytes, Direction) {
   return put(s, [=] { std::memmove(to, from, bytes); });
 }
-inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t from_step) {
+inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t to_step,
+                     size_t from_step) {
   return put(s, [=] {
     for (size_t r = 0; r < rows; ++r)
-      std::memcpy(static_cast<char*>(to) + r * row_bytes, static_cast<const char*>(from) + r * from_step, row_bytes);
+      std::memcpy(static_cast<char*>(to) + r * to_step, static_cast<const char*>(from) + r * from_step, row_bytes);
   });
 }
 inline int fill(StreamHandle s, void* memory, int byte, size_t bytes) {

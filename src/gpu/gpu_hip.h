@@ -188,8 +188,9 @@ inline int copy(StreamHandle s, void* to, const void* from, size_t bytes, Direct
                                                        : hipMemcpyDeviceToDevice;
   return hipMemcpyAsync(to, from, bytes, kind, of(s));
 }
-inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t from_step) {
-  return hipMemcpy2DAsync(to, row_bytes, from, from_step, row_bytes, rows, hipMemcpyDeviceToDevice, of(s));
+inline int copy_rows(StreamHandle s, void* to, const void* from, size_t rows, size_t row_bytes, size_t to_step,
+                     size_t from_step) {
+  return hipMemcpy2DAsync(to, to_step, from, from_step, row_bytes, rows, hipMemcpyDeviceToDevice, of(s));
 }
 inline int fill(StreamHandle s, void* memory, int byte, size_t bytes) {
   return hipMemsetAsync(memory, byte, bytes, of(s));

@@ -142,11 +142,12 @@ void copy(StreamHandle stream, void* to, const void* from, int64_t bytes, Direct
   if (bytes == 0) return;
   GPU_CHECK(vendor::copy(stream, to, from, static_cast<size_t>(bytes), direction), "copying memory");
 }
-void copy_rows(StreamHandle stream, void* to, const void* from, int64_t rows, int64_t row_bytes, int64_t from_step) {
+void copy_rows(StreamHandle stream, void* to, const void* from, int64_t rows, int64_t row_bytes, int64_t to_step,
+               int64_t from_step) {
   check_lost("copying memory");
   if (rows == 0 || row_bytes == 0) return;
   GPU_CHECK(vendor::copy_rows(stream, to, from, static_cast<size_t>(rows), static_cast<size_t>(row_bytes),
-                              static_cast<size_t>(from_step)),
+                              static_cast<size_t>(to_step), static_cast<size_t>(from_step)),
             "copying memory");
 }
 void fill(StreamHandle stream, void* memory, uint8_t byte, int64_t bytes) {

@@ -57,7 +57,8 @@ enum class Direction : uint8_t { within, upload, download };
 /// Ordered on the stream. From and to pinned host memory it does not wait.
 void copy(StreamHandle stream, void* to, const void* from, int64_t bytes, Direction direction);
 /// Rows of `row_bytes`, from_step bytes apart, one behind the other; within the device.
-void copy_rows(StreamHandle stream, void* to, const void* from, int64_t rows, int64_t row_bytes, int64_t from_step);
+void copy_rows(StreamHandle stream, void* to, const void* from, int64_t rows, int64_t row_bytes, int64_t to_step,
+               int64_t from_step);
 void fill(StreamHandle stream, void* memory, uint8_t byte, int64_t bytes);
 
 /// A mark in a stream's order of work.

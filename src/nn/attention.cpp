@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "nn/context_keys.h"
 #include "nn/kv_cache.h"
 #include "ops/residual/residual.h"
 
@@ -14,18 +15,6 @@ void append(Ctx& c, Tensor cache, Rows rows, const Batch& batch) {
     const int64_t to = b * c.cache->capacity() + c.cache->length();
     c.s.copy(cache.slice(to, to + batch.length), rows.slice(b * batch.length, (b + 1) * batch.length));
   }
-}
-
-/// Calls f(row in rank order, row in sequence order, rows) for each chunk of a batch's sequences over the context
-/// ranks.
-template <class F>
-void for_each_chunk(const Ctx& c, const Batch& batch, F&& f) {
-  const int64_t ranks = c.cp.size(), rows = batch.length / 2;
-  int64_t from = 0;
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    for (const int64_t chunk : {rank, 2 * ranks - 1 - rank})
-      for (int64_t sequence = 0; sequence < batch.sequences; ++sequence, from += rows)
-        f(from, (sequence * 2 * ranks + chunk) * rows, rows);
 }
 
 }  // namespace
@@ -50,35 +39,10 @@ Attention::Queries Attention::run(const Ctx& c, const Batch& batch, int number) 
   return queries;
 }
 
-Rows Attention::gather_keys(Ctx& c, Tensor qkv, const Batch& batch) const {
-  const int64_t ranks = c.cp.size(), rows = qkv.rows();
-  if (ranks == 1) return keys(qkv);
-  Tensor whole = c.scratch({ranks * rows, 2 * kv_width()});
-  Scope scope(c.temp);
-  Tensor parts = c.scratch(whole.shape), own = parts.slice(c.cp.rank() * rows, (c.cp.rank() + 1) * rows);
-  c.s.copy(own, keys(qkv));
-  c.cp.all_gather(c.s, parts, own);
-  for_each_chunk(c, batch, [&](int64_t part, int64_t at, int64_t n) {
-    c.s.copy(whole.slice(at, at + n), parts.slice(part, part + n));
-  });
-  return whole;
-}
-
-void Attention::return_keys(Ctx& c, Tensor dqkv, Tensor dkeys, const Batch& batch) const {
-  const int64_t rows = dqkv.rows();
-  Tensor parts = c.scratch(dkeys.shape), own = parts.slice(c.cp.rank() * rows, (c.cp.rank() + 1) * rows);
-  for_each_chunk(c, batch, [&](int64_t part, int64_t at, int64_t n) {
-    c.s.copy(parts.slice(part, part + n), dkeys.slice(at, at + n));
-  });
-  c.cp.reduce_scatter(c.s, own, parts, Reduce::sum);
-  const Rows to = keys(dqkv);
-  for (int64_t r = 0; r < rows; ++r) c.s.copy({to.slice(r, r + 1).at, to.dtype, {to.cols}}, own.slice(r, r + 1));
-}
-
 void Attention::forward(Ctx& c, Slot& o, Tensor qkv, const Batch& batch) const {
   if (!c.cache) {
     Scope scope(c.temp);
-    const Rows keys = gather_keys(c, qkv, batch);
+    const Rows keys = gather_context(c, this->keys(qkv), batch);
     for (int i = 0; i < num_runs(c); ++i) {
       const Queries at = run(c, batch, i);
       attention(c.s, Rows(o.value).slice(at.begin, at.end), o.stat.slice(at.begin, at.end),
@@ -100,7 +64,7 @@ void Attention::forward(Ctx& c, Slot& o, Tensor qkv, const Batch& batch) const {
 Tensor Attention::backward(Ctx& c, View d_o, Tensor qkv, const Slot& o, const Batch& batch) const {
   Tensor dqkv = c.scratch(qkv.shape);
   Scope scope(c.temp);
-  const Rows keys = gather_keys(c, qkv, batch);
+  const Rows keys = gather_context(c, this->keys(qkv), batch);
   const bool cut = c.cp.size() > 1;
   Tensor sum;  // of dk | dv over the runs, each of which writes those of the keys that it sees
   for (int i = 0; i < num_runs(c); ++i) {
@@ -119,7 +83,7 @@ Tensor Attention::backward(Ctx& c, View d_o, Tensor qkv, const Slot& o, const Ba
     else
       add(c.s, sum, sum, fresh);
   }
-  if (cut) return_keys(c, dqkv, sum, batch);
+  if (cut) return_context(c, this->keys(dqkv), sum, batch);
   return dqkv;
 }
 

@@ -44,10 +44,6 @@ struct Attention {
   };
   static int num_runs(const Ctx& c) { return c.cp.size() > 1 ? 2 : 1; }
   Queries run(const Ctx& c, const Batch& batch, int number) const;
-  /// (k | v) of every token of the batch's sequences, sequence by sequence; on the scratch stack if gathered.
-  Rows gather_keys(Ctx& c, Tensor qkv, const Batch& batch) const;
-  /// Columns k | v of dqkv <- the sum over context ranks of dkeys, which is laid out as gather_keys() is.
-  void return_keys(Ctx& c, Tensor dqkv, Tensor dkeys, const Batch& batch) const;
   Rows q(Tensor qkv) const { return Rows(qkv).columns(0, q_width()); }
   Rows keys(Tensor qkv) const { return Rows(qkv).columns(q_width(), 2 * kv_width()); }
   Rows k(const Rows& keys) const { return keys.columns(0, kv_width()); }

@@ -37,25 +37,31 @@ const HeldParam& HeldParams::at(Param p) const {
 
 /// Which parameters this rank holds, and for which units.
 void HeldParams::choose(const std::vector<UnitRange>& units) {
-  for (const ParamSpec& spec : specs_) last_unit_ = std::max(last_unit_, spec.unit);
+  auto owner = [&](Param p) {
+    const Param tied = specs_[static_cast<size_t>(p)].tied_to;
+    return static_cast<size_t>(tied == kNoParam ? p : tied);
+  };
+  std::vector<std::vector<Unit>> users(specs_.size());  // by owner
   for (Param p = 0; p < static_cast<Param>(specs_.size()); ++p) {
-    if (specs_[static_cast<size_t>(p)].tied_to != kNoParam) continue;
-    const bool constant = specs_[static_cast<size_t>(p)].unit == kEveryUnit;
-    HeldParam h{.param = p};
-    for (Param q = 0; q < static_cast<Param>(specs_.size()) && !constant; ++q) {
-      const ParamSpec& spec = specs_[static_cast<size_t>(q)];
-      if (q != p && spec.tied_to != p) continue;
-      if (units.empty() || std::ranges::any_of(units, [&](UnitRange r) { return r.contains(spec.unit); }))
-        h.users.push_back(spec.unit);
-    }
-    if (!constant && h.users.empty()) continue;
+    const Unit u = specs_[static_cast<size_t>(p)].unit;
+    last_unit_ = std::max(last_unit_, u);
+    if (u != kEveryUnit && (units.empty() || std::ranges::any_of(units, [&](UnitRange r) { return r.contains(u); })))
+      users[owner(p)].push_back(u);
+  }
+  used_by_.resize(static_cast<size_t>(last_unit_) + 1);
+  completed_by_.resize(static_cast<size_t>(last_unit_) + 1);
+  for (Param p = 0; p < static_cast<Param>(specs_.size()); ++p) {
+    const ParamSpec& spec = specs_[static_cast<size_t>(p)];
+    HeldParam h{.param = p, .users = users[static_cast<size_t>(p)]};
+    if (spec.tied_to != kNoParam || (spec.unit != kEveryUnit && h.users.empty())) continue;
+    const int place = index_[static_cast<size_t>(p)] = static_cast<int>(params_.size());
     std::ranges::sort(h.users);
     h.ring = h.users.size() == 1 && ring_unit(h.users.front());
-    for (Param q = 0; q < static_cast<Param>(specs_.size()); ++q)
-      if (q == p || specs_[static_cast<size_t>(q)].tied_to == p)
-        index_[static_cast<size_t>(q)] = static_cast<int>(params_.size());
+    for (Unit u : h.users) used_by_[static_cast<size_t>(u)].push_back(place);
+    if (!h.constant()) completed_by_[static_cast<size_t>(h.last_user())].push_back(place);
     params_.push_back(std::move(h));
   }
+  for (Param p = 0; p < static_cast<Param>(specs_.size()); ++p) index_[static_cast<size_t>(p)] = index_[owner(p)];
 }
 
 HeldParams::Cut HeldParams::cut_of(const HeldParam& h) const {
@@ -111,8 +117,8 @@ void HeldParams::lay_out_passing(F&& place) {
     int64_t top = bottom;
     for (Unit u = parity; u <= last_unit_; u += 2) {
       stack.release(bottom);
-      for (HeldParam& h : params_)
-        if (h.ring && h.last_user() == u) place(h, stack);
+      for (int i : completed_by(u))
+        if (HeldParam& h = params_[static_cast<size_t>(i)]; h.ring) place(h, stack);
       top = std::max(top, stack.top());
     }
     stack.release(bottom);
@@ -127,8 +133,8 @@ void HeldParams::lay_out(DType compute, StateKind kind) {
   const DType wide = acc_dtype(compute);
   for (HeldParam& h : params_) lay_out_weight(h, compute, trained(h));
   for (Unit u = 0; u <= last_unit_; ++u)  // a unit's gradients lie side by side
-    for (HeldParam& h : params_)
-      if (trained(h) && h.last_user() == u) lay_out_gradient(h, wide);
+    for (int i : completed_by(u))
+      if (HeldParam& h = params_[static_cast<size_t>(i)]; trained(h)) lay_out_gradient(h, wide);
   if (layout_.pass_weights)
     lay_out_passing([&](HeldParam& h, Stack& stack) { h.weight = stack.push(h.weight_share.dtype, cut_of(h).whole); });
   if (layout_.pass_gradients)
@@ -140,8 +146,9 @@ void HeldParams::lay_out(DType compute, StateKind kind) {
 std::vector<Tensor> HeldParams::gradient_runs(Unit u) const {
   std::vector<Tensor> runs;
   const bool apart = layout_.ranks > 1 && !layout_.pass_gradients;  // other ranks' rows lie between
-  for (const HeldParam& h : params_) {
-    if (!h.grad.present() || h.last_user() != u) continue;
+  for (int i : completed_by(u)) {
+    const HeldParam& h = params_[static_cast<size_t>(i)];
+    if (!h.grad.present()) continue;
     const Tensor& t = h.grad_share;
     const int64_t numel = t.numel();
     if (runs.empty() || apart) {

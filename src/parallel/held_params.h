@@ -39,6 +39,9 @@ class HeldParams {
 
   const Layout& layout() const { return layout_; }
   const std::vector<HeldParam>& all() const { return params_; }
+  /// Places in all() of the parameters that a unit uses here, and of those whose last user it is.
+  const std::vector<int>& used_by(Unit u) const { return used_by_[static_cast<size_t>(u)]; }
+  const std::vector<int>& completed_by(Unit u) const { return completed_by_[static_cast<size_t>(u)]; }
   /// Where p, or the owner it is tied to, stands among all(); -1: this rank does not hold it.
   int find(Param p) const { return index_[static_cast<size_t>(p)]; }
   const HeldParam& at(Param p) const;
@@ -71,6 +74,7 @@ class HeldParams {
   Unit last_unit_ = 0;
   std::vector<HeldParam> params_;
   std::vector<int> index_;
+  std::vector<std::vector<int>> used_by_, completed_by_;
   std::array<Stack, kNumClasses> memory_;
 };
 

@@ -71,9 +71,8 @@ std::vector<Action> zero_bubble(const ScheduleShape& shape, int wanted) {
       const bool can_return =
           s.backward < s.forward && (last ? ready(s.forward_at, s.backward, now)
                                           : ready(all[static_cast<size_t>(i) + 1].backward_at, s.backward, now));
-      const bool can_enter =
-          s.forward < m && s.forward - s.weights < p &&
-          (i == 0 || ready(all[static_cast<size_t>(i) - 1].forward_at, s.forward, now));
+      const bool can_enter = s.forward < m && s.forward - s.weights < p &&
+                             (i == 0 || ready(all[static_cast<size_t>(i) - 1].forward_at, s.forward, now));
       const bool hold = s.forward - s.backward >= p - i;
       if (can_enter && !hold) {
         s.actions.push_back({Action::forward, s.forward++});

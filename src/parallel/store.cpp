@@ -6,6 +6,7 @@
 #include "ops/cast/cast.h"
 #include "ops/residual/residual.h"
 #include "parallel/held_params.h"
+#include "parallel/shard_pieces.h"
 
 namespace chiron {
 namespace {
@@ -18,18 +19,6 @@ Shard rows_of(const Shard& shard, int64_t begin, int64_t end) {
   for (Tensor* t : {&part.master, &part.compute, &part.grad, &part.m, &part.v})
     if (t->present()) *t = t->slice(begin, end);
   return part;
-}
-
-/// Calls f(piece, begin, end) for the pieces that a shard has rows of: rows of the shard.
-template <class F>
-void for_each_piece(const ParamSpec& spec, const Shard& shard, F&& f) {
-  const int64_t rows = shard.master.shape[0];
-  int64_t at = -shard.first_row;
-  for (const Piece& piece : spec.pieces) {
-    const int64_t begin = std::clamp<int64_t>(at, 0, rows), end = std::clamp<int64_t>(at + piece.rows, 0, rows);
-    if (begin < end) f(piece, begin, end);
-    at += piece.rows;
-  }
 }
 
 class Store final : public ParamStore {
@@ -154,8 +143,8 @@ void Store::list_sums(Stream& s) {
     if (sums.empty())
       for (const Tensor& run : held_.gradient_runs(h.last_user())) sums.push_back({&mesh_.group(same_), run});
     if (spec(h.param).summand) sums.push_back({&mesh_.group(Axis::tp), h.grad_share});
-    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t begin, int64_t end) {
-      if (piece.holders > 1) sums.push_back({holders.at(piece.holders), h.grad_share.slice(begin, end)});
+    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t, int64_t at, int64_t rows) {
+      if (piece.holders > 1) sums.push_back({holders.at(piece.holders), h.grad_share.slice(at, at + rows)});
     });
     // Not before all stages are through: the other one waits for what this one has yet to send.
     if (stages && across_stages(h)) late_sums_.push_back({stages, h.grad_share});
@@ -177,11 +166,11 @@ void Store::list_shards(Stream& s) {
     auto count_up_to = [&](int64_t end) {
       if (from < end) counted_.push_back(rows_of(h.shard, from, end));
     };
-    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t begin, int64_t end) {
+    for_each_piece(spec(h.param), h.shard, [&](const Piece& piece, int64_t, int64_t at, int64_t rows) {
       if (piece.mine) return;
       all = false;
-      count_up_to(begin);
-      from = end;
+      count_up_to(at);
+      from = at + rows;
     });
     count_up_to(h.shard.master.shape[0]);
   }
@@ -215,9 +204,10 @@ void Store::fetch(Stream& s, Unit u) {
   CHECK(!ring || in_ring || turn(u).pinned == kNoUnit, "fetch of unit {} while {} is in use", u, turn(u).pinned);
   // A dry step of a store in memory gathers nothing.
   const bool real = dry_ || !s.dry();
-  for (size_t i = 0; i < held_.all().size(); ++i) {
+  for (int place : held_.used_by(u)) {
+    const auto i = static_cast<size_t>(place);
     const HeldParam& h = held_.all()[i];
-    if (std::ranges::count(h.users, u) == 0 || (h.ring ? in_ring : here_[i])) continue;
+    if (h.ring ? in_ring : here_[i]) continue;
     sharing_.all_gather(s, h.weight, h.weight_share);
     here_[i] = real && !h.ring;
   }
@@ -286,10 +276,9 @@ void Store::scatter(Stream& s, const HeldParam& h, Seen& seen, bool last_micro) 
 }
 
 void Store::reduce(Stream& s, Unit u, bool last_micro) {
-  for (size_t i = 0; i < held_.all().size(); ++i) {
-    const HeldParam& h = held_.all()[i];
-    if (h.grad.present() && h.last_user() == u) scatter(s, h, seen_[i], last_micro);
-  }
+  for (int i : held_.completed_by(u))
+    if (const HeldParam& h = held_.all()[static_cast<size_t>(i)]; h.grad.present())
+      scatter(s, h, seen_[static_cast<size_t>(i)], last_micro);
   if (held_.ring_unit(u)) turn(u).writing = kNoUnit;
   if (!last_micro || u >= std::ssize(sums_)) return;
   for (const Sum& sum : sums_[static_cast<size_t>(u)]) sum.group->all_reduce(s, sum.gradients, Reduce::sum);

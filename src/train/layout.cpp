@@ -1,25 +1,8 @@
 #include "train/layout.h"
 
+#include "data/context_cut.h"
+
 namespace chiron {
-namespace {
-
-void refuse_uncut(const Options& o, const MeshSizes& m) {
-  const int64_t length = o.training.seq_len;
-  if (length % (2 * m.cp) != 0 && m.cp > 1)
-    throw ConfigError(
-        "parallel.cp is {}: each of its ranks takes two parts of a sequence, and training.seq_len {} is no multiple of "
-        "{}",
-        m.cp, length, 2 * m.cp);
-  const int64_t rows = o.training.batch_size * length / m.cp;
-  if (o.parallel.sequence && rows % m.tp != 0)
-    throw ConfigError(
-        "parallel.sequence: {} tokens of a micro-batch (training.batch_size x training.seq_len{}) cannot be cut for "
-        "parallel.tp {}; make them a multiple of it, or set parallel.sequence: false",
-        rows, m.cp > 1 ? " / parallel.cp" : "", m.tp);
-}
-
-}  // namespace
-
 MeshSizes mesh_sizes(const Options& o, int world) {
   const ParallelOptions& p = o.parallel;
   const MeshSizes sizes = fit_mesh({.tp = static_cast<int>(p.tp),
@@ -28,7 +11,10 @@ MeshSizes mesh_sizes(const Options& o, int world) {
                                     .shard = static_cast<int>(p.zero_group),
                                     .pp = static_cast<int>(p.pp)},
                                    world);
-  refuse_uncut(o, sizes);
+  validate_cuts({.sequences = o.training.batch_size,
+                 .length = o.training.seq_len,
+                 .context_ranks = sizes.cp,
+                 .row_ranks = p.sequence ? sizes.tp : 1});
   validate(ScheduleShape{p.schedule, sizes.pp, static_cast<int>(p.chunks),
                          static_cast<int>(o.training.gradient_accumulation)});
   return sizes;

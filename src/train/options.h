@@ -4,15 +4,16 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "base/schema.h"
 #include "core/graph.h"
 #include "models/config.h"
-#include "parallel/schedule.h"
 #include "train/activations.h"
 #include "train/loss_scale.h"
+#include "train/parallel_options.h"
 
 namespace chiron {
 
@@ -51,18 +52,6 @@ struct TrainingOptions {
 struct DataOptions {
   std::vector<std::string> train, validation;
   bool synthetic = false, shuffle = true, document_mask = false;
-
-  void describe(Schema& s);
-};
-
-/// How a run is spread over its ranks.
-struct ParallelOptions {
-  bool automatic = false;
-  int64_t dp = 0, zero = 0, zero_group = 0, tp = 1;
-  bool sequence = true;
-  int64_t cp = 1, pp = 1;
-  PipelineOrder schedule = PipelineOrder::one_f_one_b;
-  int64_t chunks = 1, timeout = 600;
 
   void describe(Schema& s);
 };
@@ -137,6 +126,8 @@ void refuse_float16(const Options& options);
 /// The resolved configuration, ready for load_options(). While the model is pending, only what was given of it.
 std::string to_yaml(const Options& options);
 
+/// All options, key and value.
+std::vector<std::pair<std::string, std::string>> values(const Options& options);
 /// Options that may not change on resume and differ.
 std::vector<Difference> differences(const Options& before, const Options& now);
 /// 32 hex digits over all options that define the numbers.

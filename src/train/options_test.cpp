@@ -37,6 +37,7 @@ const std::string kData = "data: {synthetic: true}\n";
 /// Another value than the default for each option, as YAML.
 std::string other_value(const Option& option, const std::string& now) {
   if (option.key() == "activations") return "{keep: [qkv, x2]}";
+  if (option.key() == "parallel.zero") return "3";
   std::string allowed = option.allowed();
   if (allowed == "true or false") return now == "true" ? "false" : "true";
   if (allowed == "a string") return "\"a: b\"";
@@ -76,10 +77,13 @@ TEST_F(OptionsTest, WhatMayChangeOnResume) {
   for (const auto& option : schema.options()) {
     if (option->may_change()) keys.push_back(option->key());
   }
-  EXPECT_THAT(keys, ElementsAre("training.max_steps", "training.max_skipped_steps", "training.eval_every",
-                                "training.eval_batches", "data.validation", "checkpoint.every", "checkpoint.keep_last",
-                                "checkpoint.on_exit", "run.dir", "run.device", "run.graphs", "run.threads",
-                                "logging.level", "logging.every", "activations"));
+  EXPECT_THAT(keys,
+              ElementsAre("training.max_steps", "training.max_skipped_steps", "training.eval_every",
+                          "training.eval_batches", "data.validation", "parallel.auto", "parallel.dp", "parallel.zero",
+                          "parallel.zero_group", "parallel.tp", "parallel.sequence", "parallel.cp", "parallel.pp",
+                          "parallel.schedule", "parallel.chunks", "parallel.timeout", "checkpoint.every",
+                          "checkpoint.keep_last", "checkpoint.on_exit", "run.dir", "run.device", "run.graphs",
+                          "run.threads", "logging.level", "logging.every", "activations"));
 }
 
 TEST_F(OptionsTest, LoadsResolvesAndDumps) {
@@ -109,8 +113,8 @@ TEST_F(OptionsTest, DumpsOfBothFamiliesLoad) {
 TEST_F(OptionsTest, UnknownGroupsAndKeysAreRefused) {
   EXPECT_THAT(error_of("trainig:\n  seed: 1\n"),
               HasSubstr("some_run.yaml:1:1: there is no option trainig; did you mean training?"));
-  EXPECT_THAT(error_of("parallel: {}\n"),
-              HasSubstr("takes model, training, data, checkpoint, run, logging, activations"));
+  EXPECT_THAT(error_of("cluster: {}\n"),
+              HasSubstr("takes model, training, data, parallel, checkpoint, run, logging, activations"));
   EXPECT_THAT(error_of("batch_size: 8\n"), HasSubstr("did you mean training.batch_size?"));
   EXPECT_THAT(error_of("training:\n  bacth_size: 8\n"), StartsWith(file_ + ":2:3: "));
   EXPECT_THAT(error_of("model:\n  rope: {thet: 8}\n"), HasSubstr("model.rope.thet; did you mean theta?"));

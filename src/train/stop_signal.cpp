@@ -25,7 +25,7 @@ void note(int signal) {
   errno = error;
 }
 
-constexpr std::initializer_list<int> kSignals = {SIGINT, SIGTERM};
+constexpr std::initializer_list<int> kSignals = {SIGINT, SIGTERM, SIGUSR1};
 
 }  // namespace
 

@@ -155,7 +155,8 @@ ExitCode Trainer::run() {
     return ExitCode::done;
   }
   // A newline first: on a terminal the cursor stands behind the progress line and ^C.
-  StopSignal stop(options_.checkpoint.on_exit
+  StopSignal stop(!is_first() ? ""
+                  : options_.checkpoint.on_exit
                       ? "\nfinishing the step, then saving; Ctrl-C again aborts\n"
                       : "\nfinishing the step, without saving (checkpoint.on_exit); Ctrl-C again aborts\n");
   std::optional<Metrics> metrics;

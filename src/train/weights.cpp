@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "base/philox.h"
+#include "parallel/shard_pieces.h"
 
 namespace chiron {
 namespace {
@@ -34,18 +35,6 @@ void draw(float* to, int64_t n, int64_t first, uint64_t key, float std) {
     auto four = normals(philox({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), 0, 0},
                                {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)}));
     for (auto lane = static_cast<size_t>((first + i) % 4); lane < 4 && i < n; ++lane, ++i) to[i] = four[lane] * std;
-  }
-}
-
-/// Calls f(piece, first row of it within the piece, rows of the shard) for each piece that a shard holds rows of.
-template <class F>
-void for_each_piece(const ParamSpec& spec, const Shard& shard, F&& f) {
-  int64_t begin = 0;  // of the piece, in rows of the parameter
-  const int64_t first = shard.first_row, last = first + shard.master.shape[0];
-  for (const Piece& piece : spec.pieces) {
-    const int64_t from = std::max(begin, first), to = std::min(begin + piece.rows, last);
-    if (from < to) f(piece, from - begin, from - first, to - from);
-    begin += piece.rows;
   }
 }
 

@@ -87,7 +87,7 @@ struct RankRun {
   }
 
  private:
-  static constexpr float kRate = 1e-2f;
+  static constexpr float kRate = 3e-3f;
 
   /// As in Comparison (train/check.h).
   static double after_error(const std::vector<float>& got, const std::vector<float>& want,
