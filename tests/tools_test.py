@@ -111,6 +111,12 @@ class CheckDag(Sandbox):
     def test_code_after_a_string_is_seen(self):
         self.refused({"src/core/a.cpp": 'auto s = "a\\"b"; int x = cudaMalloc();\n'}, "cudaMalloc")
 
+    def test_types_of_one_name(self):
+        a, b = "#pragma once\nnamespace chiron {\n", "struct Piece {\n};\n}  // namespace chiron\n"
+        self.refused({"src/core/a.h": a + b, "src/io/b.h": a + b}, "defines chiron::Piece, as src/core/a.h does")
+        self.passes({"src/core/a.h": a + b, "src/io/b.h": "#pragma once\nnamespace chiron::io {\n" + b,
+                     "src/io/c.h": a + "struct Piece;\n}  // namespace chiron\n"})
+
     def test_header_without_pragma_once(self):
         self.refused({"src/core/a.h": "struct A {};\n"}, "pragma once")
         self.refused({"src/core/a.h": "// #pragma once\n"}, "pragma once")

@@ -5,7 +5,8 @@
 
 The rules: includes between folders of src/ follow ALLOWED (transitively); includes are written "folder/file.h" and
 resolve; a GPU or MPI vendor is named in code only in the files of VENDOR_FILES (prose and strings may name it);
-headers have `#pragma once`; no macros but those of MACROS; file names are unique; sizes stay within the limits.
+headers have `#pragma once`; no macros but those of MACROS; names of files, and of types in headers, are unique; sizes
+stay within the limits.
 """
 
 import re
@@ -71,6 +72,7 @@ VENDOR_ANYWHERE = re.compile(r"cuda|nccl|rccl|cudnn|cublas|cupti|cutlass|hipblas
 VENDOR_WORDS = {"hip", "rocm"}
 VENDOR_SPELLING = re.compile(r"^(cu[A-Z]\w*|MPI_\w+|__HIP\w*)$")
 VENDOR_HEADERS = {"mpi.h"}
+VENDOR_HEADER = re.compile(r"^gpu_(cuda|hip|emu)\.h$")  # a build has one of them
 
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 CHECKED_FOR_WIDTH = SOURCES | {".py", ".sh"}
@@ -175,6 +177,22 @@ class Checker:
                 continue
             self.problem(path, number, f"defines the macro {name}: write a function, a constant or a template")
 
+    def types(self, path, text, seen):
+        """Two types of one name in two headers are one to the linker, which then runs one's code on the other."""
+        if path.suffix != ".h" or VENDOR_HEADER.search(path.name):
+            return
+        spaces = []
+        for number, line in enumerate(text.split("\n"), 1):
+            if match := re.match(r"namespace\s*([\w:]*)\s*\{", line):
+                spaces.append(match.group(1))
+            elif line.startswith("}  // namespace") and spaces:
+                spaces.pop()
+            elif match := re.match(r"(?:struct|class|enum class)\s+(\w+)[^;]*\{", line):
+                name = "::".join([*spaces, match.group(1)])
+                if seen.get(name, path) != path:
+                    self.problem(path, number, f"defines {name}, as {seen[name].relative_to(self.root)} does")
+                seen[name] = path
+
     def width(self, path, text):
         for number, line in enumerate(text.split("\n"), 1):
             if len(line) > MAX_COLUMNS:
@@ -183,7 +201,7 @@ class Checker:
     def run(self):
         total = tests = cases = device = ranks = largest = 0
         largest_path = None
-        names = {}
+        names, types = {}, {}
         if not self.src.is_dir():
             self.problems.append(f"{self.src}: no such folder")
         for top in ("src", "tests", "tools"):
@@ -200,6 +218,7 @@ class Checker:
                 if path.suffix in (".h", ".cuh") and not re.search(r"^#pragma once$", code, re.M):
                     self.problem(path, 1, "a header without #pragma once")
                 self.macros(path, code)
+                self.types(path, text, types)
                 if top != "src":
                     self.includes(path, strip(text, strings=False))
                     continue

@@ -124,7 +124,7 @@ class MpiTransport final : public Transport {
         if (request) world_->api().cancel(request);
   }
 
-  void exchange(const CommCall& call, bool first, std::span<const Piece> out, std::span<Piece> in) override {
+  void exchange(const CommCall& call, bool first, std::span<const Stretch> out, std::span<Stretch> in) override {
     for (size_t k = 0; k < sides_.size(); ++k) {
       if (static_cast<int>(k) == rank_) continue;
       Side& s = sides_[k];
@@ -147,7 +147,7 @@ class MpiTransport final : public Transport {
 
   void finish(const CommCall&) override {}
 
-  int64_t send(const CommCall& call, Piece out) override {
+  int64_t send(const CommCall& call, Stretch out) override {
     const int to = member(call.peer);
     for (int64_t at = 0; at == 0 || at < out.bytes; at += kMostBytes) {
       if (tickets_ - taken_ == kMostSends) wait_sent(taken_ + 1);
@@ -173,7 +173,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  void receive(const CommCall& call, Piece in) override {
+  void receive(const CommCall& call, Stretch in) override {
     Side& s = sides_[static_cast<size_t>(call.peer)];
     auto arrive = [&](Incoming& incoming) {
       s.waits = true;

@@ -103,8 +103,8 @@ void PeerCommunicator::begin(CommCall& call) {
 }
 
 void PeerCommunicator::clear() {
-  std::ranges::fill(out_, Piece{});
-  std::ranges::fill(in_, Piece{});
+  std::ranges::fill(out_, Stretch{});
+  std::ranges::fill(in_, Stretch{});
 }
 
 void PeerCommunicator::exchange(const CommCall& call) {
@@ -181,11 +181,11 @@ void PeerCommunicator::broadcast_runs(Stream& s, const CommCall& call, std::byte
   const int64_t size_of_one = size_of(call.dtype), piece = kMostBytes / size_of_one;
   for (int64_t at = 0; at < cut.each; at += piece) {
     auto run = [&](int k) {
-      return Piece{t + (cut.begin(k) + at) * size_of_one,
-                   std::clamp<int64_t>(cut.count(k) - at, 0, piece) * size_of_one};
+      return Stretch{t + (cut.begin(k) + at) * size_of_one,
+                     std::clamp<int64_t>(cut.count(k) - at, 0, piece) * size_of_one};
     };
     clear();
-    const Piece mine = run(rank());
+    const Stretch mine = run(rank());
     if (rank() == call.peer)
       for (int k = 0; k < size(); ++k) out_[static_cast<size_t>(k)] = run(k);
     else

@@ -55,7 +55,7 @@ class PeerCommunicator final : public Communicator {
   int64_t calls_ = 0, last_ticket_ = 0;
   bool first_ = false;                   ///< the next round begins a call
   std::vector<int64_t> sent_, taken_;    ///< messages to and from each rank
-  std::vector<Piece> out_, in_;          ///< of the round, by rank
+  std::vector<Stretch> out_, in_;        ///< of the round, by rank
   std::vector<const std::byte*> terms_;  ///< of a sum, by rank
 };
 

@@ -27,12 +27,12 @@ struct Group {
   struct Slot {
     int64_t posted = 0, finished = 0;  ///< rounds
     CommCall call;
-    const Piece* out = nullptr;
+    const Stretch* out = nullptr;
     bool reading = false;  ///< the others' memory, from the end of exchange() to finish()
   };
   struct Mail {
     CommCall call;
-    Piece piece;
+    Stretch piece;
   };
   struct Mailbox {
     std::vector<Mail> mail = std::vector<Mail>(kMailbox);  ///< a ring
@@ -88,7 +88,7 @@ class ThreadTransport final : public Transport {
     group_->changed.notify_all();
   }
 
-  void exchange(const CommCall& call, bool first, std::span<const Piece> out, std::span<Piece> in) override {
+  void exchange(const CommCall& call, bool first, std::span<const Stretch> out, std::span<Stretch> in) override {
     Lock lock(world_.mutex);
     if (first) begin(call);
     Group::Slot& mine = slot(rank_);
@@ -102,8 +102,8 @@ class ThreadTransport final : public Transport {
     group_->changed.notify_all();
     wait(lock, call, [&](int k) { return slot(k).posted >= mine.posted; });
     for (int k = 0; k < size(); ++k) {
-      Piece& to = in[static_cast<size_t>(k)];
-      const Piece& from = slot(k).out[rank_];
+      Stretch& to = in[static_cast<size_t>(k)];
+      const Stretch& from = slot(k).out[rank_];
       CHECK(k == rank_ || to.bytes == from.bytes, "{} bytes from rank {}, {} expected", from.bytes, k, to.bytes);
       if (to.bytes >= 0) to.at = from.at;
     }
@@ -118,7 +118,7 @@ class ThreadTransport final : public Transport {
     wait(lock, call, [&](int k) { return slot(k).finished >= round; });
   }
 
-  int64_t send(const CommCall& call, Piece out) override {
+  int64_t send(const CommCall& call, Stretch out) override {
     if (sent_.size() == kMailbox) wait_sent(tickets_ - kMailbox + 1);
     Lock lock(world_.mutex);
     begin(call);
@@ -140,7 +140,7 @@ class ThreadTransport final : public Transport {
     }
   }
 
-  void receive(const CommCall& call, Piece in) override {
+  void receive(const CommCall& call, Stretch in) override {
     Lock lock(world_.mutex);
     begin(call);
     Group::Mailbox& box = group_->box(call.peer, rank_);

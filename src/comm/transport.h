@@ -13,7 +13,7 @@
 namespace chiron {
 
 /// Bytes on one side of a message between two ranks. Negative: no message.
-struct Piece {
+struct Stretch {
   std::byte* at = nullptr;
   int64_t bytes = -1;
 };
@@ -59,16 +59,16 @@ class Transport {
   /// One round of `call`, in which every rank of the group takes part: rank k gets out[k], and what it sends comes to
   /// in[k], or in[k].at is set to where it lies in memory that both share. Our own places are not looked at. Both ends
   /// give the same bytes. `first`: the round begins a call, which must be the same on every rank.
-  virtual void exchange(const CommCall& call, bool first, std::span<const Piece> out, std::span<Piece> in) = 0;
+  virtual void exchange(const CommCall& call, bool first, std::span<const Stretch> out, std::span<Stretch> in) = 0;
   /// Ends the round: what in[k] pointed to may change from now on, and so may out[k].
   virtual void finish(const CommCall& call) = 0;
 
   /// Starts a message to call.peer; the ticket is above earlier ones.
-  virtual int64_t send(const CommCall& call, Piece out) = 0;
+  virtual int64_t send(const CommCall& call, Stretch out) = 0;
   /// Waits until the messages up to this ticket were taken.
   virtual void wait_sent(int64_t ticket) = 0;
   /// Waits for the next message of call.peer, which must be as `call` says.
-  virtual void receive(const CommCall& call, Piece in) = 0;
+  virtual void receive(const CommCall& call, Stretch in) = 0;
 
   /// That of a group of some ranks of this one, `group` its number; every member calls it.
   virtual std::unique_ptr<Transport> subset(std::span<const int> members, int group) = 0;
