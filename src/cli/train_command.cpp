@@ -31,7 +31,7 @@ ExitCode train(const TrainArgs& args) {
   if (ranks.world > 1 || ranks.launcher != Launcher::single) log.info("{}", ranks.str());
   const World world = open_ranks(ranks, meeting(options));
   if (ranks.world > 1) log.info("{}", world.topology);
-  return Trainer(std::move(options), args.fresh, log, *world.comm).run();
+  return Trainer(std::move(options), args.fresh, log, *world.comm, world.ranks.local_world).run();
 }
 
 }  // namespace chiron::cli

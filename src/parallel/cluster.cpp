@@ -128,10 +128,11 @@ Cluster load_cluster(const std::string& file) {
   complaints.collect([&] {
     if (c.nodes > 1) check(c.between, "between");
   });
-  if (c.nodes * c.ranks_per_node > 1 << 20) complaints.collect([&] {
-    throw ConfigError("{}: nodes {} x ranks_per_node {} are more ranks than there can be", file, c.nodes,
-                      c.ranks_per_node);
-  });
+  if (c.nodes * c.ranks_per_node > 1 << 20)
+    complaints.collect([&] {
+      throw ConfigError("{}: nodes {} x ranks_per_node {} are more ranks than there can be", file, c.nodes,
+                        c.ranks_per_node);
+    });
   complaints.raise();
   if (c.tflops > 0 && c.memory_bandwidth > 0) c.speeds = {c.tflops * 1e12, c.memory_bandwidth * 1e9};
   if (!c.ops.empty()) c.speeds.read((std::filesystem::path(file).parent_path() / c.ops).string());

@@ -51,8 +51,8 @@ Cluster load_cluster(const std::string& file);
 /// One pipeline stage's part of a step, by a rank of it.
 struct StageStep {
   const StepWork* work;
-  int micros;                    ///< of the traced step: all, or of one stage also two, of which the first stands for all
-                                 ///< but the last
+  int micros;  ///< of the traced step: all, or of one stage also two, of which the first stands for all
+               ///< but the last
   std::vector<UnitRange> units;  ///< by chunk
   int rank;
 };

@@ -141,7 +141,8 @@ TEST(Predict, DataRanksByHand) {
 TEST(Predict, PipelinesByHand) {
   const MeshShape mesh(fit_mesh({.pp = 2}, 2));
   const ScheduleShape shape{PipelineOrder::one_f_one_b, 2, 1, 4};
-  const StepWork first = stage_work({0, 2}, 4, schedule(shape, 0), 0), second = stage_work({2, 4}, 4, schedule(shape, 1), 0);
+  const StepWork first = stage_work({0, 2}, 4, schedule(shape, 0), 0),
+                 second = stage_work({2, 4}, 4, schedule(shape, 1), 0);
   Cluster c = machine(true);
   c.inside.bandwidth = 1e6;  // so that a message takes no time
   const Prediction p = predict(c, mesh, shape, {{&first, 4, {{0, 2}}, 0}, {&second, 4, {{2, 4}}, 1}});
@@ -206,9 +207,8 @@ TEST(LayoutSearch, TakesWhatFitsAndMovesLeast) {
     EXPECT_EQ(c.dp, 1);
     EXPECT_EQ(c.batch_size * c.micros, 8);
   }
-  for (const LayoutCandidate& c :
-       layout_candidates({.ranks = 4, .batch_size = 4, .micros = 2, .units = 9, .order = PipelineOrder::interleaved,
-                          .chunks = 2}))
+  for (const LayoutCandidate& c : layout_candidates(
+           {.ranks = 4, .batch_size = 4, .micros = 2, .units = 9, .order = PipelineOrder::interleaved, .chunks = 2}))
     EXPECT_EQ(c.pp > 1 ? c.micros % c.pp : 0, 0);
 }
 

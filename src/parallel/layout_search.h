@@ -19,9 +19,9 @@ struct LayoutCandidate {
 
 /// What has to be spread.
 struct LayoutTask {
-  int ranks = 1;                          ///< for dp, tp and pp
-  int64_t batch_size = 1, micros = 1;     ///< the step, on one rank
-  int units = 1;                          ///< of the model
+  int ranks = 1;                       ///< for dp, tp and pp
+  int64_t batch_size = 1, micros = 1;  ///< the step, on one rank
+  int units = 1;                       ///< of the model
   PipelineOrder order = PipelineOrder::one_f_one_b;
   int64_t chunks = 1;
 };

@@ -49,8 +49,8 @@ struct ActionWork {
   std::vector<Pass> actions;
 };
 
-/// `work` is of a stage with these units in its chunks and these actions. What a stage receives for an action is counted
-/// with the one before.
+/// `work` is of a stage with these units in its chunks and these actions. What a stage receives for an action is
+/// counted with the one before.
 ActionWork cut_by_action(const StepWork& work, const std::vector<Action>& actions, const std::vector<UnitRange>& units);
 
 }  // namespace chiron

@@ -57,8 +57,7 @@ void refuse_foreign_folder(const std::string& dir) {
 
 }  // namespace
 
-RunFolder::RunFolder(const Options& options, bool fresh, Log& log, bool owner)
-    : dir_(without_slash(options.run.dir)) {
+RunFolder::RunFolder(const Options& options, bool fresh, Log& log, bool owner) : dir_(without_slash(options.run.dir)) {
   if (!owner) return;
   refuse_foreign_folder(dir_);
   make_directories(dir_);

@@ -93,7 +93,7 @@ class TrainStep {
   std::vector<Action> actions_;
   std::vector<int> stack_of_;  // each action's
   Stacks stacks_;
-  std::vector<Flight> flights_;            // by saved stack
+  std::vector<Flight> flights_;  // by saved stack
 
   // Pipelines: the way of gradients, backwards, while outputs go by the mesh's group; and the gradients.
   std::unique_ptr<Communicator> returns_;
