@@ -124,8 +124,7 @@ TEST(Plan, MemoryByClass) {
   EXPECT_EQ(f32.state.gradients, f32.state.weights);
   EXPECT_EQ(f32.state.optimizer, 2 * f32.state.weights);
   EXPECT_EQ(f32.logits, Small::B * Small::T * Small::V * 4);
-  EXPECT_EQ(f32.total(),
-            f32.state.total() + f32.stacks.peak() + f32.batches + f32.snapshot + f32.workspace + Plan::kProgram);
+  EXPECT_EQ(f32.total(), f32.state.total() + f32.stacks.peak() + f32.batches + f32.workspace + Plan::kProgram);
   o.training.use_amp = true;
   const Plan bf16 = plan_of(o);
   EXPECT_NEAR(static_cast<double>(bf16.state.weights), 1.5 * bytes, 2 * slack);
