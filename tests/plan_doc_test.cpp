@@ -41,7 +41,7 @@ TEST(PlanDocument, ShowsWhatTheProgramPrints) {
   TempDir dir;
   const std::string root = CHIRON_SOURCE_DIR, config = root + "/configs/transformer_training.yaml";
   const auto blocks = blocks_of(read_file(root + "/docs/plan.md"));
-  ASSERT_EQ(blocks.size(), 3u);
+  ASSERT_GE(blocks.size(), 3u);
   const Measured plan = measure({"plan", config}, dir / "output"),
                  ops = measure({"plan", config, "--ops"}, dir / "ops");
   ASSERT_EQ(plan.status, 0) << plan.text;

@@ -34,9 +34,9 @@ ALLOWED = {
 MAX_COLUMNS = 120  # of a line in src/, tests/, tools/
 DATA = "tests/golden/"  # reference data and the script that made it, kept as they came
 MAX_LINES = 600  # of a file in src/
-MAX_TOTAL = 20000  # src/ without tests and without the GPU back end stays below
+MAX_TOTAL = 20200  # src/ without tests, the GPU back end and what only several ranks need stays below
 MAX_GPU = 10000  # the GPU back end stays below
-MAX_RANKS = 6000  # groups of ranks and the layouts over them stay below
+MAX_RANKS = 7000  # groups of ranks and the layouts over them stay below
 # Tests, with what they share; and the cases of ops that they run over: arguments, naive references, how to compare.
 TESTS = re.compile(r"_test\.\w+$|testing\.h$|^temp_dir\.h$")
 CASES = re.compile(r"_cases\.(h|cpp)$|^op_case\w*\.(h|cpp)$")
@@ -49,7 +49,7 @@ GPU_FILES = re.compile(
 # What only several ranks need: their groups, how work is laid out over them, how state is saved together.
 RANK_FILES = re.compile(
     r"^(comm|parallel)/|^nn/(context|tensor)_\w+\.|^data/context_\w+\.|"
-    r"^train/(layout|parallel_options|saver|stacks)\.|^cli/(launch|joined)_\w+\.")
+    r"^train/(layout|auto_layout|parallel_options|saver|stacks)\.|^cli/(launch|joined)_\w+\.")
 
 # A table that tools/unicode_ranges.py wrote: nobody reads it, so it counts nowhere.
 TABLES = re.compile(r"^text/unicode_ranges\.cpp$")

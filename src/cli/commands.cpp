@@ -53,6 +53,12 @@ void LaunchArgs::describe(Command& c) {
 
 void PlanArgs::describe(Command& c) {
   add_config(c, config, sets);
+  c.value("--ranks", "N", ranks, "Ranks that the run is spread over. 0: as many as the options or the cluster say.")
+      .at_least(0)
+      .at_most(1 << 20);
+  c.value("--cluster", "FILE", cluster,
+          "Machines, a YAML file: predicts how long a step takes there, what of it is communication, and what a "
+          "pipeline waits.");
   c.flag("--ops", ops, "Prints the step op by op: shapes, types, bytes, FLOPs, what is kept or computed again.");
 }
 

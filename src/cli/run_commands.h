@@ -40,6 +40,8 @@ struct PlanArgs {
   std::string config;
   std::vector<std::string> sets;
   bool ops = false;
+  int64_t ranks = 0;    ///< 0: as many as the cluster has, or the layout says
+  std::string cluster;  ///< a file
 
   void describe(Command& c);
 };

@@ -31,7 +31,7 @@ ExitCode train(const TrainArgs& args) {
   World world = open_ranks(ranks, meeting(options, ""));
   if (ranks.world > 1) log.info("{}", world.topology);
   try {
-    return Trainer(std::move(options), args.fresh, log, *world.comm).run();
+    return Trainer(std::move(options), args.fresh, log, *world.comm, world.ranks.local_world).run();
   } catch (const std::exception& e) {
     if (!world.store) throw;
     end_together(world, e);

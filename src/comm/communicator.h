@@ -121,8 +121,9 @@ class Communicator {
   std::array<std::string, names_of(CommOp{}).size()> op_names_;  ///< as a trace shows them: "all_reduce dp"
 };
 
-/// A group that is not there: for dry streams, which plan what one rank of many would do. A group of one works on every
-/// stream: nothing moves, and a gather or scatter whose two sides are the same memory costs nothing.
+/// A group that is not there: for dry streams, which plan what one rank of many would do. A split of it is as if all
+/// ranks gave the same color and order. A group of one works on every stream: nothing moves, and a gather or scatter
+/// whose two sides are the same memory costs nothing.
 class PlannedCommunicator : public Communicator {
  public:
   PlannedCommunicator(int size, int rank, std::string name) : Communicator(size, rank, std::move(name)) {}

@@ -97,6 +97,7 @@ class Stopwatch final : public Trace {
     Call& call = calls_[open_.back()];
     open_.pop_back();
     call.op = info.name;
+    work_.begin(info);
     call.seconds = std::chrono::duration<double>(Clock::now() - call.start).count();
     s_.record(*call.end);
   }
@@ -115,8 +116,13 @@ class Stopwatch final : public Trace {
     std::vector<std::pair<std::string, Sum>> list(sums.begin(), sums.end());
     std::ranges::sort(list, [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
     Figures shares;
+    const WorkByOp work = work_.total();
     for (const auto& [op, sum] : list)
-      shares.push_back({{"op", op}, {"calls", sum.calls}, {"milliseconds", sum.seconds * 1e3}});
+      shares.push_back({{"op", op},
+                        {"calls", sum.calls},
+                        {"milliseconds", sum.seconds * 1e3},
+                        {"flops", work.at(op).flops},
+                        {"bytes", work.at(op).bytes}});
     return shares;
   }
 
@@ -131,6 +137,7 @@ class Stopwatch final : public Trace {
   Stream& s_;
   std::vector<Call> calls_;
   std::vector<size_t> open_;
+  StepWork work_;
 };
 
 }  // namespace

@@ -16,7 +16,8 @@ using BenchWatcher = std::function<void(const std::string&)>;
 
 /// Times whole training steps of a configuration, on synthetic tokens of the vocabulary that `train` would have:
 ///   {"parameters", "vocab_size", "tokens_per_step", "threads", "step_milliseconds" (the median), "tokens_per_second",
-///    "tflop_per_second" (by plan), "ops": [{"op", "calls", "milliseconds"}] of one step, longest first}
+///    "tflop_per_second" (by plan), "ops": [{"op", "calls", "milliseconds", "flops", "bytes"}] of one step, longest
+///    first}
 /// On a CPU in float32 only, and beside the step's linear products, back to back on BLIS's own threads:
 ///    "products_milliseconds", "products_gflop_per_second", and "share_of_products", the step's part of the speed that
 ///    they alone would allow; beyond 1 other programs were in the way.

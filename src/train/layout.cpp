@@ -25,6 +25,20 @@ Options with_mesh(Options o, const MeshSizes& sizes) {
   return o;
 }
 
+LoaderOptions loader_options(const Options& o, const Mesh& mesh) {
+  return {.sequences = o.training.batch_size,
+          .length = o.training.seq_len,
+          .micros = o.training.gradient_accumulation,
+          .rank = mesh.index(kBatchAxes),
+          .num_ranks = mesh.size(kBatchAxes),
+          .context_rank = mesh.index(Axis::cp),
+          .context_ranks = mesh.size(Axis::cp),
+          .row_ranks = o.parallel.sequence ? mesh.size(Axis::tp) : 1,
+          .seed = o.training.seed,
+          .shuffle = o.data.shuffle,
+          .document_mask = o.data.document_mask};
+}
+
 int64_t sequences_per_step(const Options& o) {
   return o.training.batch_size * o.training.gradient_accumulation * std::max<int64_t>(1, o.parallel.dp);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "comm/mesh.h"
+#include "data/loader.h"
 #include "train/options.h"
 
 namespace chiron {
@@ -14,6 +15,9 @@ Options with_mesh(Options options, const MeshSizes& sizes);
 
 /// Ranks that each take sequences of their own.
 inline constexpr Axis kBatchAxes = Axis::dp | Axis::ep;
+
+/// What this rank reads of the data.
+LoaderOptions loader_options(const Options& options, const Mesh& mesh);
 
 /// Sequences of a step, over all ranks: what may not change on resume, however it is cut.
 int64_t sequences_per_step(const Options& options);

@@ -19,7 +19,8 @@ struct Remedy {
 
 }  // namespace
 
-std::string memory_advice(const Plan& plan, const Options& options, const Model& model, Device device, int64_t free) {
+std::string memory_advice(const Plan& plan, const Options& options, const Model& model, Device device, int64_t free,
+                          const Mesh& mesh) {
   const TrainingOptions& t = options.training;
   std::vector<Remedy> cheap;
   if (plan.snapshot > 0) cheap.push_back({"checkpoint.async: false", [](Options& o) { o.checkpoint.async = false; }});
@@ -36,8 +37,13 @@ std::string memory_advice(const Plan& plan, const Options& options, const Model&
       remedy.apply(changed);
       texts.push_back(remedy.text);
     }
-    const int64_t need =
-        make_plan(changed, *make_model(model_setup(changed, model.config().vocab_size)), device).asked();
+    int64_t need = 0;
+    try {
+      const auto changed_model = make_model(model_setup(changed, model.config().vocab_size, mesh));
+      need = make_plan(changed, *changed_model, device, nullptr, mesh).asked();
+    } catch (const ConfigError&) {
+      return false;  // not with this layout
+    }
     if (need > free) return false;
     found += fmt::format("\n  {} (needs {})", fmt::join(texts, ", "), bytes_text(need));
     return true;
@@ -76,15 +82,18 @@ int64_t free_memory(Device device) {
   return host_memory().most();
 }
 
-void check_memory(const Plan& plan, const Options& options, const Model& model, Device device, Log& log) {
-  const int64_t need = plan.asked(), free = free_memory(device);
+void check_memory(const Plan& plan, const Options& options, const Model& model, Device device, Log& log,
+                  const Mesh& mesh, int ranks_per_node) {
+  const int64_t need = plan.asked(), free = free_memory(device) / ranks_per_node;
   const bool on_gpu = device.kind == DeviceKind::gpu;
   if (free > 0 && need > free)
     throw OutOfMemory("out of memory: {} {}, but {}", bytes_text(free),
-                      on_gpu ? "are free on the GPU" : "are what a process can have here",
-                      memory_advice(plan, options, model, device, free));
+                      on_gpu               ? "are free on the GPU"
+                      : ranks_per_node > 1 ? "are what each rank can have here"
+                                           : "are what a process can have here",
+                      memory_advice(plan, options, model, device, free, mesh));
   if (on_gpu) return;
-  if (const int64_t available = host_memory().available; available > 0 && need > available)
+  if (const int64_t available = host_memory().available / ranks_per_node; available > 0 && need > available)
     log.warning("{} of memory are available now, and the run needs {} by plan: it may be slow, or be killed",
                 bytes_text(available), bytes_text(need));
 }

@@ -23,6 +23,7 @@ int64_t PlannedOp::bytes() const {
 
 void OpRecorder::begin(const OpInfo& info) {
   flops += info.flops;
+  work.begin(info);
   PlannedOp op{.unit = unit_,
                .forward = forward_,
                .slot = {},
@@ -41,6 +42,7 @@ void OpRecorder::begin(const OpInfo& info) {
 }
 
 void OpRecorder::unit(int unit, bool forward) {
+  work.unit(unit, forward);
   unit_ = unit;
   forward_ = forward;
 }

@@ -5,6 +5,7 @@
 
 #include "core/param.h"
 #include "core/stream.h"
+#include "parallel/step_work.h"
 
 namespace chiron {
 
@@ -26,6 +27,7 @@ struct PlannedOp {
 class OpRecorder final : public Trace {
  public:
   std::vector<PlannedOp> ops;
+  StepWork work;  ///< the same, summed up
   double flops = 0;
 
   void begin(const OpInfo& info) override;

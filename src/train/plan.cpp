@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "data/loader.h"
 #include "ops/gemm/multiply.h"
 #include "parallel/store.h"
 #include "train/device_batch.h"
+#include "train/layout.h"
 #include "train/run_state.h"
 #include "train/setup.h"
 
@@ -15,12 +17,11 @@ namespace chiron {
 namespace {
 
 /// A dry step of `micros` micro-batches; the stacks' peaks are its need.
-void run_dry(const Options& options, const Model& model, Device device, GemmChoices* choices, int micros,
+void run_dry(const Options& options, const Model& model, Device device, GemmChoices* choices, Mesh& mesh, int micros,
              OpRecorder& recorder, Plan& plan) {
   Stream s = Stream::dry(device);
   s.set_gemm_choices(choices);
   s.set_tf32(options.training.matmul_precision == MatmulPrecision::tf32);
-  Mesh mesh = Mesh::single();
   const auto params = make_store(s, model.params(), store_setup(options, model, mesh));
   StepScalars scalars;
   TrainStep::Setup setup = step_setup(options, model);
@@ -29,8 +30,8 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
   Stack tokens = Stack::dry(7);
   std::vector<Batch> batches;
   for (int m = 0; m < micros; ++m)
-    batches.push_back(
-        push_batch(tokens, options.training.batch_size, options.training.seq_len, options.data.document_mask));
+    batches.push_back(push_batch(tokens, options.training.batch_size, loader_options(options, mesh).rank_length(),
+                                 options.data.document_mask));
   s.set_trace(&recorder);
   step.run(s, batches);
   s.set_trace(nullptr);
@@ -43,22 +44,19 @@ void run_dry(const Options& options, const Model& model, Device device, GemmChoi
 }
 
 /// Bytes of every batch that is in the CPU's memory, given those of one micro-batch and its scratch memory.
-int64_t all_batches(const Options& options, const Model& model, int64_t one) {
+int64_t all_batches(const Options& options, const Model& model, int64_t one, int64_t context_ranks) {
   const TrainingOptions& t = options.training;
   const int64_t sorting = std::max(model.config().vocab_size, t.seq_len) * size_of(DType::i32);
   constexpr int64_t kSteps = 2;  // in use and prefetched
-  return kSteps * (t.gradient_accumulation * one + sorting) + (t.eval_every > 0 ? one + sorting : 0);
+  // Context ranks cut their parts out of whole sequences.
+  const int64_t uncut = sorting + (context_ranks > 1 ? context_ranks * one : 0);
+  return kSteps * (t.gradient_accumulation * one + uncut) + (t.eval_every > 0 ? one + uncut : 0);
 }
 
 int64_t most_packed(const std::vector<PlannedOp>& ops, int threads) {
   int64_t most = 0;
   for (const LinearProduct& p : products_of(ops)) most = std::max(most, packing_bytes(p.m, p.n, p.k, p.dtype, threads));
   return most;
-}
-
-std::string unit_name(Unit u, const Model& model) {
-  if (u < 0) return "step";
-  return u == 0 ? "embedding" : u == model.head() ? "head" : fmt::format("block {}", u);
 }
 
 std::string operands(const std::vector<Operand>& list) {
@@ -69,18 +67,34 @@ std::string operands(const std::vector<Operand>& list) {
 
 }  // namespace
 
-Plan make_plan(const Options& options, const Model& model, Device device, GemmChoices* choices) {
+std::string unit_name(Unit u, const Model& model) {
+  if (u < 0) return "step";
+  return u == 0 ? "embedding" : u == model.head() ? "head" : fmt::format("block {}", u);
+}
+
+Plan make_plan(const Options& options, const Model& model, Device device, GemmChoices* choices, const Mesh& place) {
   Plan plan;
-  // Two micro-batches are enough to meet both kinds of gradient, first and added.
+  Mesh mesh = Mesh::planned(place.sizes(), place.size(Axis::all), place.rank());
   OpRecorder all, one;
   const int micros = static_cast<int>(options.training.gradient_accumulation);
-  run_dry(options, model, device, choices, 1, one, plan);
-  if (micros > 1) run_dry(options, model, device, choices, 2, all, plan);
+  // A pipeline's memory depends on all its micro-batches. Else two are enough to meet both kinds of gradient, first and
+  // added.
+  const bool staged = mesh.size(Axis::pp) > 1;
+  plan.work_micros = staged ? micros : std::min(micros, 2);
+  run_dry(options, model, device, choices, mesh, staged ? micros : 1, one, plan);
+  if (plan.work_micros > 1 && !staged) run_dry(options, model, device, choices, mesh, 2, all, plan);
+  plan.step = one.work.total();
+  if (!all.ops.empty()) {
+    add(plan.step, all.work.total(), micros - 1);
+    add(plan.step, one.work.total(), 1 - micros);
+  }
+  plan.work = std::move(all.ops.empty() ? one.work : all.work);
 
-  const int64_t batch_tokens = options.training.batch_size * options.training.seq_len;
-  plan.tokens_per_step = batch_tokens * micros;
-  const double per_micro = micros > 1 ? all.flops - one.flops : 0;
-  plan.flops_per_token = (one.flops + per_micro * (micros - 1)) / static_cast<double>(plan.tokens_per_step);
+  const int64_t batch_tokens = options.training.batch_size * loader_options(options, mesh).rank_length();
+  const int64_t own_tokens = options.training.batch_size * options.training.seq_len * micros;
+  plan.tokens_per_step = own_tokens * mesh.size(kBatchAxes);
+  const double per_micro = all.ops.empty() ? 0 : all.flops - one.flops;
+  plan.flops_per_token = (one.flops + per_micro * (micros - 1)) / static_cast<double>(own_tokens);
   plan.ops = std::move(one.ops);
 
   // Of the whole model, of which this rank may have a part.
@@ -99,7 +113,8 @@ Plan make_plan(const Options& options, const Model& model, Device device, GemmCh
 
   const int64_t chunk = options.training.loss_chunk;
   const int64_t logit_rows = chunk > 0 ? std::min(chunk, batch_tokens) : batch_tokens;
-  plan.logits = logit_rows * model.padded_vocab() / model.setup().tp * size_of(compute_dtype(options));
+  if (mesh.index(Axis::pp) + 1 == mesh.size(Axis::pp))
+    plan.logits = logit_rows * model.padded_vocab() / model.setup().tp * size_of(compute_dtype(options));
   plan.activations = plan.stacks.saved_peak();
   plan.temporary = plan.stacks.unit.peak() + plan.stacks.temp.peak() - plan.logits;
   if (device.kind == DeviceKind::gpu) {
@@ -107,13 +122,13 @@ Plan make_plan(const Options& options, const Model& model, Device device, GemmCh
     plan.program = Plan::kGpuProgram;
     return plan;
   }
-  plan.batches = all_batches(options, model, plan.batches);
+  plan.batches = all_batches(options, model, plan.batches, mesh.size(Axis::cp));
   const int64_t threads = options.run.threads > 0 ? options.run.threads : num_cores();
   plan.workspace = most_packed(plan.ops, static_cast<int>(threads));
   return plan;
 }
 
-std::string plan_table(const Plan& plan, const Options& options, const Model& model) {
+std::string plan_table(const Plan& plan, const Options& options, const Model& model, const std::string& whose) {
   const ModelConfig& m = model.config();
   std::string out =
       fmt::format("{} with {} layers, width {}, {} heads ({} for keys and values), vocabulary {} ({} in memory)\n\n",
@@ -129,7 +144,7 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
   line("tokens per step", with_commas(plan.tokens_per_step));
   line("FLOPs per step", fmt::format("{:.4g}", plan.flops_per_token * static_cast<double>(plan.tokens_per_step)));
   const bool on_gpu = plan.program == Plan::kGpuProgram;
-  out += fmt::format("\n{} of each rank, computing in {}, activations {}\n", on_gpu ? "GPU memory" : "memory",
+  out += fmt::format("\n{} of {}, computing in {}, activations {}\n", on_gpu ? "GPU memory" : "memory", whose,
                      name_of(compute_dtype(options)), options.activations.yaml());
   auto memory = [&](std::string_view what, int64_t bytes) { line(what, bytes_text(bytes)); };
   memory("  weights", plan.state.weights);
@@ -149,7 +164,9 @@ std::string plan_table(const Plan& plan, const Options& options, const Model& mo
 
 std::string plan_ops_table(const Plan& plan, const Options& options, const Model& model) {
   const int64_t micros = options.training.gradient_accumulation;
-  std::string out = micros > 1 ? fmt::format("the first of {} micro-batches, and the update\n", micros) : "the step\n";
+  std::string out = micros > 1 && options.parallel.pp == 1
+                        ? fmt::format("the first of {} micro-batches, and the update\n", micros)
+                        : "the step\n";
   out += fmt::format("{:<10} {:<8} {:<6} {:<9} {:<24} {:>9} {:>9}  {}\n", "unit", "pass", "slot", "", "op", "bytes",
                      "FLOPs", "outputs <- inputs");
   for (const PlannedOp& op : plan.ops) {

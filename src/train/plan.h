@@ -14,7 +14,7 @@ namespace chiron {
 struct Plan {
   int64_t parameters = 0, trained_parameters = 0;
   int64_t tokens_per_step = 0;  ///< of all ranks and micro-batches
-  double flops_per_token = 0;   ///< counted op by op: forward, backward, update
+  double flops_per_token = 0;   ///< of this rank, over the tokens of its batch: forward, backward, update, op by op
   /// 6 N + 12 L H D T, the usual formula (Chowdhery et al., "PaLM", 2022, appendix B)
   double model_flops_per_token = 0;
   StoreBytes state;
@@ -27,19 +27,26 @@ struct Plan {
   static constexpr int64_t kProgram = 2'000'000, kGpuProgram = 560'000'000;
   int64_t program = kProgram;
   Stacks stacks = Stacks::dry();  ///< their peaks are what a run allocates
-  std::vector<PlannedOp> ops;     ///< of one micro-batch and the update
+  std::vector<PlannedOp> ops;     ///< of one micro-batch and the update; of several stages, of this one's whole step
+  WorkByOp step;                  ///< this rank's step, summed up
+  StepWork work;                  ///< of `work_micros` of its micro-batches: at most two on one stage
+  int work_micros = 1;
 
   /// What a run asks for, and what the program has taken by then.
   int64_t asked() const { return state.total() + activations + temporary + logits + batches + snapshot + workspace; }
   int64_t total() const { return asked() + program; }
 };
 
-/// Runs a step dry, as it would run on the device.
+/// Runs a step dry, as this rank of the mesh would run it on the device; the model is as that rank has it.
 /// On a GPU `choices` are told of its products.
-Plan make_plan(const Options& options, const Model& model, Device device = {}, GemmChoices* choices = nullptr);
+Plan make_plan(const Options& options, const Model& model, Device device = {}, GemmChoices* choices = nullptr,
+               const Mesh& mesh = Mesh::single());
 
-/// The tables that `chiron plan` prints.
-std::string plan_table(const Plan& plan, const Options& options, const Model& model);
+/// The tables that `chiron plan` prints; `whose` memory it is.
+std::string plan_table(const Plan& plan, const Options& options, const Model& model,
+                       const std::string& whose = "each rank");
+/// "embedding", "block 3", "head".
+std::string unit_name(Unit u, const Model& model);
 std::string plan_ops_table(const Plan& plan, const Options& options, const Model& model);
 
 }  // namespace chiron

@@ -157,6 +157,7 @@ void TrainStep::gradients(Stream& s, std::span<const Batch> micros) {
         break;
       case Action::weights: {
         const UnitRange units = parts_[static_cast<size_t>(part_of(a))];
+        tell(s, units.last - 1, false);
         region(s, a.kind, units.first, stack, place, [&](Stream&) { f.wgrads.run(); });
         for (Unit u = units.last - 1; u >= units.first; --u) params_.reduce(s, u, place.last);
         stacks_.saved[static_cast<size_t>(stack)].release(f.bottoms[static_cast<size_t>(units.first)]);

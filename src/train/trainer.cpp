@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/numbers.h"
 #include "comm/together.h"
+#include "train/auto_layout.h"
 #include "train/device_batch.h"
 #include "train/layout.h"
 #include "train/memory.h"
@@ -32,28 +33,35 @@ LearningRate rate_of(const TrainingOptions& t) {
           .decay_steps = t.num_decay_steps()};
 }
 
-LoaderOptions loader_options(const Options& options, const Mesh& mesh) {
-  return {.sequences = options.training.batch_size,
-          .length = options.training.seq_len,
-          .micros = options.training.gradient_accumulation,
-          .rank = mesh.index(kBatchAxes),
-          .num_ranks = mesh.size(kBatchAxes),
-          .seed = options.training.seed,
-          .shuffle = options.data.shuffle,
-          .document_mask = options.data.document_mask};
+/// The largest value of any rank.
+int64_t most(Communicator& world, int64_t mine) {
+  ThreadPool alone(1);
+  Stream host({}, alone);
+  world.all_reduce(host, {reinterpret_cast<uintptr_t>(&mine), DType::i64, {1}}, Reduce::max);
+  return mine;
 }
 
 /// The mesh of this run; fills in what its options leave open.
-Mesh open_mesh(Options& options, Communicator& world) {
+Mesh open_mesh(Options& options, Communicator& world, int per_node, Log& log) {
+  if (options.parallel.automatic && world.size() > 1) {
+    // All ranks choose alike: by the node that has least.
+    const auto on_node = static_cast<int>(most(world, per_node));
+    const int64_t memory = -most(world, -free_memory({}) / on_node);
+    AutoLayout chosen = choose_layout(options, data_vocabulary(options), {world.size(), on_node, memory});
+    log.info("{}", chosen.text);
+    options = std::move(chosen.options);
+  }
   const MeshSizes sizes = mesh_sizes(options, world.size());
   options = with_mesh(std::move(options), sizes);
   return world.size() > 1 ? Mesh(world, sizes) : Mesh::single();
 }
 
-Plan affordable_plan(const Options& options, const Model& model, const DeviceStream& s, Log& log) {
-  Plan plan = make_plan(options, model, s.stream.device(), s.choices.get());
-  check_memory(plan, options, model, s.stream.device(), log);
+Plan affordable_plan(const Options& options, const Model& model, const DeviceStream& s, const Mesh& mesh, int per_node,
+                     Log& log) {
+  Plan plan = make_plan(options, model, s.stream.device(), s.choices.get(), mesh);
+  check_memory(plan, options, model, s.stream.device(), log, mesh, per_node);
   plan.ops = {};
+  plan.work = {};
   return plan;
 }
 
@@ -77,17 +85,18 @@ DeviceStream stream_for(const Options& options, const Communicator& world, Threa
 
 }  // namespace
 
-Trainer::Trainer(Options options, bool fresh, Log& log, Communicator& world)
+Trainer::Trainer(Options options, bool fresh, Log& log, Communicator& world, int ranks_per_node)
     : world_(world),
+      per_node_(ranks_per_node > 0 ? ranks_per_node : world.size()),
       options_(with_model(with_model_of_run(std::move(options), fresh), log)),
       log_(log),
-      mesh_(open_mesh(options_, world)),
+      mesh_(open_mesh(options_, world, per_node_, log)),
       sources_(open_sources(options_, log)),
       model_(make_model(model_setup(options_, sources_.train->vocab_size(), mesh_))),
       pool_(static_cast<int>(options_.run.threads)),
       device_(stream_for(options_, world, pool_, log)),
       loader_(std::make_unique<Loader>(sources_.train, loader_options(options_, mesh_))),
-      plan_(affordable_plan(options_, *model_, device_, log)),
+      plan_(affordable_plan(options_, *model_, device_, mesh_, per_node_, log)),
       folder_(options_, fresh, log, is_first()),
       scalars_(stream_),
       rate_(rate_of(options_.training)) {
@@ -144,7 +153,8 @@ void Trainer::allocate() {
     batches_.reset();
     step_.reset();
     params_.reset();
-    throw DeviceError("{}; {}", e.what(), memory_advice(plan_, options_, *model_, device, free_memory(device)));
+    throw DeviceError("{}; {}", e.what(),
+                      memory_advice(plan_, options_, *model_, device, free_memory(device) / per_node_, mesh_));
   }
 }
 

@@ -28,7 +28,8 @@ class Trainer {
  public:
   /// Opens everything: data, model, run folder; resumes from the newest whole checkpoint if there is one. Every rank of
   /// `world`, which outlives this, makes one, with the same options.
-  Trainer(Options options, bool fresh, Log& log, Communicator& world);
+  /// Of them at most `ranks_per_node` (0: all) share a node's memory.
+  Trainer(Options options, bool fresh, Log& log, Communicator& world, int ranks_per_node = 0);
 
   /// Trains until max_steps (ExitCode::done) or a signal (stopped). Diverged after too many skipped steps in a row.
   ExitCode run();
@@ -47,6 +48,7 @@ class Trainer {
   bool stopping(const StopSignal& stop);
 
   Communicator& world_;
+  int per_node_;  ///< ranks
   Options options_;
   Log& log_;
   Mesh mesh_;
