@@ -57,8 +57,8 @@ TEST(CommandLine, TheListOfCommandsAndOptionsIsFrozen) {
       ElementsAre("chiron train CONFIG [--set OPTION=VALUE]... [--out DIR] [--fresh]",
                   "chiron launch [--nproc N] [--nnodes M] [--node-rank R] [--rdzv HOST:PORT] [--hostfile FILE] "
                   "[--max-restarts K] -- COMMAND...",
-                  "chiron plan CONFIG [--set OPTION=VALUE]... [--ops]", "chiron config COMMAND",
-                  "chiron config show CONFIG [--set OPTION=VALUE]...",
+                  "chiron plan CONFIG [--set OPTION=VALUE]... [--ranks N] [--cluster FILE] [--ops]",
+                  "chiron config COMMAND", "chiron config show CONFIG [--set OPTION=VALUE]...",
                   "chiron config check CONFIG... [--set OPTION=VALUE]...", "chiron config schema [--format FORMAT]",
                   "chiron config init [FILE]",
                   "chiron prepare IN... --out DIR [--tokenizer byte|FILE] [--train-bpe N] [--validation FRACTION] "
@@ -239,7 +239,10 @@ TEST(CommandLine, BenchSaysWhatItMeasures) {
   EXPECT_EQ(o.code, 0) << o.text;
   EXPECT_THAT(o.text, StartsWith("measuring 1 step of " CHIRON_SOURCE_DIR "/configs/tiny.yaml, "));
   EXPECT_THAT(o.text, ContainsRegex("\nparameters  +120,576\nvocab size  +256\ntokens per step  +512\n"));
-  EXPECT_THAT(o.text, ContainsRegex("\nop  +calls  +milliseconds\n[a-z_]+  +[0-9]+  +[0-9.]+\n"));
+  EXPECT_THAT(
+      o.text,
+      ContainsRegex(
+          "\nop  +calls  +milliseconds  +flops  +bytes\n[a-z_]+  +[0-9]+  +[0-9.]+  +[0-9,]+  +[1-9][0-9,]+\n"));
 }
 
 TEST(CommandLine, BenchTakesTheVocabularyThatTrainingWould) {

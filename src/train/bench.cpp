@@ -87,7 +87,8 @@ class Products {
 class Stopwatch final : public Trace {
  public:
   explicit Stopwatch(Stream& s) : s_(s) {}
-  void begin(const OpInfo&) override {
+  void begin(const OpInfo& info) override {
+    work_.begin(info);  // here alone it names its operands
     open_.push_back(calls_.size());
     calls_.emplace_back(s_.device());
     s_.record(*calls_.back().begin);
@@ -97,7 +98,6 @@ class Stopwatch final : public Trace {
     Call& call = calls_[open_.back()];
     open_.pop_back();
     call.op = info.name;
-    work_.begin(info);
     call.seconds = std::chrono::duration<double>(Clock::now() - call.start).count();
     s_.record(*call.end);
   }
