@@ -55,6 +55,8 @@ TEST(CommandLine, TheListOfCommandsAndOptionsIsFrozen) {
   EXPECT_THAT(
       lines,
       ElementsAre("chiron train CONFIG [--set OPTION=VALUE]... [--out DIR] [--fresh]",
+                  "chiron launch [--nproc N] [--nnodes M] [--node-rank R] [--rdzv HOST:PORT] [--hostfile FILE] "
+                  "[--max-restarts K] -- COMMAND...",
                   "chiron plan CONFIG [--set OPTION=VALUE]... [--ops]", "chiron config COMMAND",
                   "chiron config show CONFIG [--set OPTION=VALUE]...",
                   "chiron config check CONFIG... [--set OPTION=VALUE]...", "chiron config schema [--format FORMAT]",
@@ -179,7 +181,7 @@ TEST(CommandLine, ValuesMayLookLikeOptions) {
 
 TEST(CommandLine, ErrorsNameTheWordAndTheNearest) {
   EXPECT_THAT(error_of({"trian"}), HasSubstr("there is no command trian; did you mean train?"));
-  EXPECT_THAT(error_of({"xyzzy"}), HasSubstr("The commands are train, plan"));
+  EXPECT_THAT(error_of({"xyzzy"}), HasSubstr("The commands are train, launch, plan"));
   EXPECT_THAT(error_of({"config", "shwo"}), HasSubstr("chiron config: there is no command shwo; did you mean show?"));
   EXPECT_THAT(error_of({"train", "x", "--fersh"}), HasSubstr("no option --fersh; did you mean --fresh?"));
   EXPECT_THAT(error_of({"train", "x", "--qqqqqq=3"}), HasSubstr("usage: chiron train CONFIG [--set"));

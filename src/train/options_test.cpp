@@ -77,13 +77,13 @@ TEST_F(OptionsTest, WhatMayChangeOnResume) {
   for (const auto& option : schema.options()) {
     if (option->may_change()) keys.push_back(option->key());
   }
-  EXPECT_THAT(keys,
-              ElementsAre("training.max_steps", "training.max_skipped_steps", "training.eval_every",
-                          "training.eval_batches", "data.validation", "parallel.auto", "parallel.dp", "parallel.zero",
-                          "parallel.zero_group", "parallel.tp", "parallel.sequence", "parallel.cp", "parallel.pp",
-                          "parallel.schedule", "parallel.chunks", "parallel.timeout", "checkpoint.every",
-                          "checkpoint.keep_last", "checkpoint.on_exit", "run.dir", "run.device", "run.graphs",
-                          "run.threads", "logging.level", "logging.every", "activations"));
+  EXPECT_THAT(keys, ElementsAre("training.max_steps", "training.max_skipped_steps", "training.eval_every",
+                                "training.eval_batches", "data.validation", "parallel.auto", "parallel.dp",
+                                "parallel.zero", "parallel.zero_group", "parallel.tp", "parallel.sequence",
+                                "parallel.cp", "parallel.pp", "parallel.schedule", "parallel.chunks",
+                                "parallel.timeout", "checkpoint.every", "checkpoint.keep_last", "checkpoint.on_exit",
+                                "checkpoint.async", "checkpoint.writers", "run.dir", "run.device", "run.graphs",
+                                "run.threads", "logging.level", "logging.every", "activations"));
 }
 
 TEST_F(OptionsTest, LoadsResolvesAndDumps) {
