@@ -231,13 +231,17 @@ TEST_F(LongMpiRuns, AStoppedRankIsNamedWithinTheTimeOut) {
 
 TEST_F(LongMpiRuns, ASignalStopsAllRanksAndSaves) {
   for (const int signal : {SIGINT, SIGTERM}) {
-    const auto process = start(2, {"checkpoint.every=1000000", "parallel.zero=1"});
-    process->signal(signal);
-    const Outcome o = process->wait();
+    run = dir / fmt::format("run{}", signal);
+    Process process(launch_words(2, {"checkpoint.every=1000000", "parallel.zero=1", "training.max_steps=100000000"}),
+                    dir / "stopped.txt");
+    ASSERT_TRUE(eventually([&] { return file_exists(run + "/metrics.jsonl"); }));
+    process.signal(signal);
+    const Outcome o = process.wait();
     EXPECT_EQ(o.code, 75) << o.text;
     EXPECT_EQ(count(o.text, "finishing the step, then saving"), 1) << o.text;
     EXPECT_EQ(count(o.text, "stopped by a signal after step"), 1) << o.text;
     EXPECT_EQ(o.text.find("mpirun detected"), std::string::npos) << o.text;
+    EXPECT_EQ(o.text.find('\r'), std::string::npos) << "mpirun's terminal is nobody's";
     ASSERT_TRUE(newest());
     EXPECT_EQ(static_cast<size_t>(newest()->step), losses().size());
   }
@@ -323,7 +327,7 @@ struct Launch : LongMpiRuns {
   Outcome with_echo(const std::string& variables, const std::string& arguments) {
     make_directories(dir / "bin");
     write_file(dir / "bin/mpirun",
-               "#!/bin/sh\nprintf '%s\\n' \"$*\"; echo rdzv $CHIRON_RDZV rank $RANK $PET_NNODES.\n");
+               "#!/bin/sh\nprintf 'with %s\\n' \"$*\"; echo rdzv $CHIRON_RDZV rank $RANK $PET_NNODES.\n");
     EXPECT_EQ(shell("chmod +x " + dir / "bin/mpirun").code, 0);
     return shell(fmt::format("env {} PATH={} " CHIRON_PROGRAM " launch {} -- train {}", variables, dir / "bin",
                              arguments, config));
@@ -333,11 +337,11 @@ struct Launch : LongMpiRuns {
 TEST_F(Launch, SeveralNodesTakeOneMpirunWithTheirNames) {
   Outcome o = with_echo("RANK=0 WORLD_SIZE=2", "--nproc 4 --nnodes 2 --hostfile hosts --rdzv a:29500");
   EXPECT_EQ(o.code, 0) << o.text;
-  EXPECT_THAT(o.text, AllOf(HasSubstr("\n-n 8 --hostfile hosts --map-by ppr:4:node -x CHIRON_RDZV /"),
+  EXPECT_THAT(o.text, AllOf(HasSubstr("with -n 8 --hostfile hosts --map-by ppr:4:node -x CHIRON_RDZV /"),
                             HasSubstr("rdzv a:29500 rank .")));
   o = with_echo(
       "PET_NNODES=2 PET_NPROC_PER_NODE=3 PET_NODE_RANK=0 PET_MASTER_ADDR=a PET_MASTER_PORT=5 SLURM_JOB_NODELIST=a", "");
-  EXPECT_THAT(o.text, AllOf(HasSubstr("\n-n 6 --map-by ppr:3:node"), HasSubstr("rdzv a:5 rank .")));
+  EXPECT_THAT(o.text, AllOf(HasSubstr("with -n 6 --map-by ppr:3:node"), HasSubstr("rdzv a:5 rank .")));
   for (const auto& [variables, arguments, said] :
        {std::tuple{"A=b", "--nproc 2 --nnodes 2", "name the nodes by --hostfile FILE"},
         {"A=b", "--nproc 2 --nnodes 2 --hostfile h", "--rdzv is missing"},

@@ -172,7 +172,8 @@ ExitCode Trainer::run() {
   std::optional<Metrics> metrics;
   if (is_first()) metrics.emplace(folder_.metrics(), counters_.step);
   Progress progress(
-      std::cout, [] { return terminal_columns(STDOUT_FILENO); },
+      // mpirun gives each rank a terminal, whatever its own output is.
+      std::cout, [this] { return world_.size() > 1 ? 0 : terminal_columns(STDOUT_FILENO); },
       log_.enabled(LogLevel::debug) ? 1 : options_.logging.every);
   prefetcher_ = std::make_unique<Prefetcher>(*loader_, counters_.step);
   auto start = Clock::now();
