@@ -1,6 +1,6 @@
 // `chiron plan --cluster` predicts what runs of CPU ranks take. Needs an idle machine with a core for each rank, MPI
 // and mpirun:
-//   build/cpu/chiron_tests --gtest_filter=LongPrediction*
+//   build/cpu/chiron_tests --gtest_filter='*LongPrediction*' --gtest_also_run_disabled_tests
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ double copy_bandwidth() {
   return static_cast<double>(to.size()) / best;
 }
 
-TEST_P(LongPrediction, OfAStepIsWithin15Percent) {
+TEST_P(LongPrediction, DISABLED_OfAStepIsWithin15Percent) {
   if (kSanitized) GTEST_SKIP() << kWhySkipped;
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "two ranks need two cores";
   if (std::system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun";
