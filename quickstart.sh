@@ -83,6 +83,9 @@ move() {
 set_aside() {
   local number=1
   [ -e "$data" ] || [ -e "$run" ] || return 0
+  if [ -e "$run/lock" ] && command -v flock >/dev/null && ! flock -n "$run/lock" true; then
+    die "another process trains in $run, on other text: let it end, or stop it with Ctrl-C, and start again"
+  fi
   while [ -e "$data.$number" ] || [ -e "$data.$number.source" ] || [ -e "$run.$number" ]; do
     number=$((number + 1))
   done

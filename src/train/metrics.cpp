@@ -6,9 +6,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "base/error.h"
 
 namespace chiron {
 namespace {
@@ -23,7 +26,12 @@ int64_t step_of(const std::string& line) {
 
 /// Keeps the lines of steps 1..resumed_step; returns how many went. The new file takes the old one's place at once.
 int64_t drop_after(const std::string& file, int64_t resumed_step) {
-  if (!file_exists(file)) return 0;
+  if (!file_exists(file)) {
+    // A pipe, say, would be waited for without end.
+    if (std::filesystem::exists(file) && !std::filesystem::is_character_file(file))
+      throw IoError("{} is no regular file; move it out of the way", file);
+    return 0;
+  }
   std::string kept;
   int64_t dropped = 0, last_step = 0;
   std::ifstream in(file, std::ios::binary);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -186,6 +187,14 @@ TEST_F(MetricsTest, AFullDiskIsAnIoError) {
     EXPECT_THAT(error.what(), HasSubstr("full"));
     EXPECT_THAT(error.what(), HasSubstr("full.jsonl"));
   }
+}
+
+TEST_F(MetricsTest, WhatIsNoRegularFileIsRefused) {
+  ASSERT_EQ(mkfifo(file().c_str(), 0600), 0);
+  EXPECT_THROW(Metrics(file(), 0), IoError);
+  fs::remove(file());
+  fs::create_directory(file());
+  EXPECT_THROW(Metrics(file(), 0), IoError);
 }
 
 TEST(ResidentBytes, GrowsWithTheMemoryInUse) {
